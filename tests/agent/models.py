@@ -16,8 +16,10 @@ from kernel_assistant.environment.session import Environment
 from kernel_assistant.events import AnyEvent
 from kernel_assistant.policy.bill import Bill
 from kernel_assistant.policy.client import ModelClient
+from kernel_assistant.records import Evaluation, Outcome, Stage, Tier, Timing
 from kernel_assistant.records.transcript import Message, ToolCall, Usage
 from tests.agent.scripted import Line, ScriptedClient
+from tests.common.results import accuracy_of
 from tests.judge.kernels import SOURCE
 
 LAUNCH = "// launch: norm(x=x0, w=p0, o=out0, rows=B)\n"
@@ -51,6 +53,20 @@ def qwen(name: str, arguments: dict[str, object]) -> str:
     """A call as Qwen3-Coder writes it into its text."""
     values = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in arguments.items())
     return f"<tool_call>\n<function={name}>\n{values}</function>\n</tool_call>"
+
+
+Interval = tuple[float, float] | None
+
+
+def correct(
+    candidate: str, tier: Tier = Tier.full, *, seconds: float = 0.0, compiled: Interval = None, eager: Interval = None
+) -> Evaluation:
+    """A correct evaluation, as fast as eager PyTorch, with these intervals of the speedups."""
+    timing = Timing(
+        candidate_ms=1.0, eager_ms=1.0, speedup_vs_eager=1.0, speedup_vs_compile_ci=compiled, speedup_vs_eager_ci=eager
+    )
+    known = {"outcome": Outcome.correct, "stage": Stage.profile, "message": "", "accuracy": accuracy_of()}
+    return Evaluation(candidate=candidate, tier=tier, **known, timing=timing, seconds={"profile": seconds})
 
 
 def world_of(environment: Environment, folder: Path) -> ToolContext:

@@ -1,4 +1,4 @@
-"""A model whose replies were written beforehand: for tests, and to play a stored conversation again."""
+"""A model whose replies were written beforehand."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from kernel_assistant.errors import Cancelled
 from kernel_assistant.policy.client import PolicyError, Request
-from kernel_assistant.records.transcript import Message, Transcript
+from kernel_assistant.records.transcript import Message
 
 #: A reply: its text, a whole message, or a function that makes one from the request.
 Line = str | Message | Callable[[Request], str | Message]
@@ -19,11 +19,6 @@ class ScriptedClient:
         self.name, self.context_tokens = name, context_tokens
         self._lines = iter(lines)
         self.requests: list[Request] = []
-
-    @classmethod
-    def replay(cls, transcript: Transcript) -> ScriptedClient:
-        """A client that sends the replies of a stored conversation again."""
-        return cls(transcript.replies, name=transcript.model)
 
     def complete(self, request: Request, cancelled: Callable[[], bool]) -> Message:
         if cancelled():

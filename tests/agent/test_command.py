@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -15,10 +12,9 @@ from kernel_assistant.events import JobFinished
 from kernel_assistant.records import JobOutcome, decode
 from kernel_assistant.records.transcript import Transcript
 from kernel_assistant.session.client import Client
+from tests.agent.commands import commands
 from tests.agent.models import EVALUATE, FINISH, write
-from tests.common.caches import new_cache
-from tests.common.modules import POINTWISE
-from tests.policy.endpoint import Handler, calling, chunk, served
+from tests.policy.endpoint import Handler, calling, held, served
 
 pytestmark = [pytest.mark.timed, pytest.mark.slow]
 
@@ -32,26 +28,8 @@ extern "C" void net(const net_args* a) {
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, python_path):
-    """A function: arguments → the finished process. All tests of this file share one session host."""
-    folder = tmp_path_factory.mktemp("home")
-    (folder / "net.py").write_text(POINTWISE)
-    new_cache(folder / "cache")
-    with pytest.MonkeyPatch.context() as patch:
-        for name in [name for name in os.environ if name.startswith("KERNEL_ASSISTANT_")]:
-            patch.delenv(name)
-        patch.setenv("KERNEL_ASSISTANT_HOME", str(folder))
-        patch.setenv("KERNEL_ASSISTANT_TARGET", "cpu")
-        patch.setenv("PYTHONPATH", python_path)
-        patch.chdir(folder)
-
-        def command(*arguments, code=0):
-            argv = [sys.executable, "-m", "kernel_assistant", *arguments]
-            done = subprocess.run(argv, capture_output=True, text=True, check=False)
-            assert done.returncode == code, done.stderr
-            return done
-
+    with commands(tmp_path_factory.mktemp("home"), python_path) as command:
         yield command
-        Client(resolve()[0]).shutdown()
 
 
 def test_a_model_behind_an_endpoint_writes_the_kernel(run):
@@ -68,6 +46,14 @@ def test_a_model_behind_an_endpoint_writes_the_kernel(run):
     assert "torch.relu(x) * 2" in transcript.messages[1].content
 
 
+def detached(run, endpoint, *answers):
+    """The number of a job that goes on with a model that gives these answers, and the job's events."""
+    endpoint.answers += answers
+    how = ("--policy", "model", "--endpoint", endpoint.url, "--budget", "10m", "--detach", "--json")
+    job = json.loads(run("optimize", "net.py", *how).stdout)["job"]
+    return job, Client(resolve()[0]).attach(job)
+
+
 def test_the_user_says_something_and_then_cancels(run):
     """The model reads the user's message at its next turn. A cancel ends the stream, and the server notices it."""
     asked, heard, gone, go_on = (threading.Event() for _ in range(4))
@@ -77,51 +63,26 @@ def test_the_user_says_something_and_then_cancels(run):
         go_on.wait(60)
         calling(("list", {"folder": "."}))(request)
 
-    def stream(request: Handler) -> None:
-        if request.body["messages"][-1] == {"role": "user", "content": "no shared memory"}:
-            heard.set()
-        request.begin()
-        request.event(chunk({"content": "a"}))
-        request.connection.settimeout(60)
-        if request.connection.recv(1) == b"":
-            gone.set()
-
     with served() as endpoint:
-        endpoint.answers += [wait, stream]
-        how = ("--policy", "model", "--endpoint", endpoint.url, "--budget", "10m", "--detach", "--json")
-        job = json.loads(run("optimize", "net.py", *how).stdout)["job"]
-        stream_of_events = Client(resolve()[0]).attach(job)
+        job, events = detached(run, endpoint, wait, held(heard, gone))
         assert asked.wait(60)
         run("say", job, "no", "shared", "memory")
         go_on.set()
         assert heard.wait(60)
         run("cancel", job)
         assert gone.wait(60)
-        *_, last = stream_of_events
-    assert isinstance(last, JobFinished)
-    assert last.result.outcome is JobOutcome.cancelled
+        *_, last = events
+    assert endpoint.bodies[-1]["messages"][-1] == {"role": "user", "content": "no shared memory"}
+    assert isinstance(last, JobFinished) and last.result.outcome is JobOutcome.cancelled
     assert "does not run" in run("say", job, "hello", code=2).stderr
 
 
 def test_what_a_cancelled_job_found_is_measured_in_full_and_applied(run):
-    """Confirms a cancelled job from the command line: nothing is searched for, and the kernels go into the user's
-    file.
-    """
-    found, gone = threading.Event(), threading.Event()
-
-    def stream(request: Handler) -> None:
-        found.set()
-        request.begin()
-        request.event(chunk({"content": "a"}))
-        request.connection.settimeout(60)
-        gone.set() if request.connection.recv(1) == b"" else None
-
+    """A cancelled job is confirmed: nothing is searched for, and the kernels go into the user's file."""
+    judged, gone = threading.Event(), threading.Event()
     with served() as endpoint:
-        endpoint.answers += [calling(write(SOURCE), EVALUATE), stream]
-        how = ("--policy", "model", "--endpoint", endpoint.url, "--budget", "10m", "--detach", "--json")
-        job = json.loads(run("optimize", "net.py", *how).stdout)["job"]
-        events = Client(resolve()[0]).attach(job)
-        assert found.wait(120)
+        job, events = detached(run, endpoint, calling(write(SOURCE), EVALUATE), held(judged, gone))
+        assert judged.wait(120)
         run("cancel", job)
         assert gone.wait(60)
         *_, last = events

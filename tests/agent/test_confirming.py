@@ -7,28 +7,7 @@ import time
 import pytest
 
 from kernel_assistant.agent.confirming import ConfirmationBudget, within_reach
-from kernel_assistant.records import Evaluation, Outcome, Stage, Tier, Timing
-from tests.common.results import accuracy_of
-
-
-def first(compiled: tuple[float, float] | None, eager: tuple[float, float] | None) -> Evaluation:
-    timing = Timing(
-        candidate_ms=1.0,
-        eager_ms=1.0,
-        speedup_vs_eager=1.0,
-        speedup_vs_compile_ci=compiled,
-        speedup_vs_eager_ci=eager,
-    )
-    accuracy = accuracy_of(error=0.0, reference_error=0.0, relative_error=0.0, inputs_tried=10, shapes_tried=4)
-    return Evaluation(
-        candidate="a",
-        tier=Tier.full,
-        outcome=Outcome.correct,
-        stage=Stage.profile,
-        message="",
-        accuracy=accuracy,
-        timing=timing,
-    )
+from tests.agent.models import correct
 
 
 @pytest.mark.parametrize(
@@ -43,7 +22,7 @@ def first(compiled: tuple[float, float] | None, eager: tuple[float, float] | Non
     ],
 )
 def test_another_finalist_is_in_reach_while_the_first_is_not_slower(compiled, eager, expected):
-    assert within_reach(first(compiled, eager)) is expected
+    assert within_reach(correct("a", compiled=compiled, eager=eager)) is expected
 
 
 def test_what_one_evaluation_takes_is_expected_of_the_next():

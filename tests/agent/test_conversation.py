@@ -24,6 +24,10 @@ def turn(talk: Conversation, number: int) -> None:
     talk.add(Message(role="tool", content=LONG, tool_call_id=call.id))
 
 
+def replied(talk: Conversation, content: str, **counted: int) -> None:
+    talk.add_reply(Message(role="assistant", content=content, usage=Usage(**counted)))
+
+
 def test_old_observations_go_first_then_what_was_written():
     talk = conversation()
     for number in range(12):
@@ -51,16 +55,14 @@ def test_append_only_ends_where_the_room_does():
 def test_the_server_counts_better():
     talk = conversation()
     estimated = talk.tokens()
-    talk.add_reply(Message(role="assistant", content="", usage=Usage(prompt_tokens=2 * estimated)))
+    replied(talk, "", prompt_tokens=2 * estimated)
     assert 1.9 * estimated < talk.tokens() < 2.1 * estimated
 
 
 def test_replies_of_few_tokens_are_counted_as_the_server_did():
     talk = conversation()
     prompt = talk.tokens()
-    talk.add_reply(
-        Message(role="assistant", content="x" * 3000, usage=Usage(prompt_tokens=prompt, completion_tokens=60))
-    )
+    replied(talk, "x" * 3000, prompt_tokens=prompt, completion_tokens=60)
     assert talk.tokens() == pytest.approx(prompt + 60, rel=0.05)
 
 
@@ -68,18 +70,15 @@ def test_schemas_of_tools_are_counted_once():
     talk = Conversation(ContextWindow(context=13_000, reply=500), ({"name": "x" * 20_000},), compacts=False)
     talk.add(Message(role="user", content="x" * 8000))
     characters = talk.tokens() * CHARACTERS_PER_TOKEN
-    usage = Usage(prompt_tokens=int(characters / 4), completion_tokens=100)
-    talk.add_reply(Message(role="assistant", content="x" * 400, usage=usage))
+    replied(talk, "x" * 400, prompt_tokens=int(characters / 4), completion_tokens=100)
     assert talk.tokens() == pytest.approx(characters / 4 + 100, rel=0.02)
 
 
 def test_what_a_model_wrote_beside_its_reply_does_not_make_the_reply_longer():
     talk, other = conversation(), conversation()
     prompt = talk.tokens()
-    talk.add_reply(
-        Message(role="assistant", content="x" * 30, usage=Usage(prompt_tokens=prompt, completion_tokens=3000))
-    )
-    other.add_reply(Message(role="assistant", content="x" * 30, usage=Usage(prompt_tokens=prompt)))
+    replied(talk, "x" * 30, prompt_tokens=prompt, completion_tokens=3000)
+    replied(other, "x" * 30, prompt_tokens=prompt)
     assert talk.tokens() == other.tokens()
 
 

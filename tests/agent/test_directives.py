@@ -40,16 +40,12 @@ def test_a_plan_is_read_from_the_comments():
     assert "notes.txt" not in found.sources
 
 
-def test_constants_are_put_in_place():
+def test_constants_are_put_in_place_and_the_sources_are_a_workspace_again():
     found = candidate_from({"kernel.cu": SCALE}, GRAPH, "cuda")
     lines = found.sources["kernel.cu"].split("\n")
     assert lines[2] == "constexpr int BLOCK = 128, ROWS = 2;  // set: BLOCK=128 ROWS=2"
     assert len(lines) == len(SCALE.split("\n"))
-
-
-def test_the_sources_of_a_candidate_are_a_workspace_again():
-    first = candidate_from({"kernel.cu": SCALE}, GRAPH, "cuda")
-    assert candidate_from(first.sources, GRAPH, "cuda") == first
+    assert candidate_from(found.sources, GRAPH, "cuda") == found
 
 
 def test_constants_change_by_name():

@@ -35,7 +35,3 @@ def test_what_is_long_is_cut_and_says_so():
     assert event is not None
     assert event.text == "x" * MOST_TEXT + f" [… {MOST_TEXT + 1} characters]"
     assert (event.conversation, event.turn, event.seconds) == (3, 7, 2.0)
-
-
-def test_the_systems_text_is_left_out():
-    assert event_of(Message(role="system", content="rules"), 1, 0) is None

@@ -1,6 +1,4 @@
-"""Tests which policies play a job: models over HTTP, several conversations at once, then the generator; and which
-results are kept.
-"""
+"""Tests which policies play a job: models over HTTP, several conversations at once, the generator; and what is kept."""
 
 from __future__ import annotations
 
@@ -9,16 +7,12 @@ from pathlib import Path
 import pytest
 
 from kernel_assistant.agent.guidance import Guidance, read_guidance
-from kernel_assistant.agent.loop import Episode
-from kernel_assistant.config import resolve
 from kernel_assistant.errors import MissingError, UsageError
 from kernel_assistant.events import ModelReplied, Progress, Warned
 from kernel_assistant.policy.base import PolicyAction
 from kernel_assistant.records import Price, StopReason
 from kernel_assistant.serving import registry
-from kernel_assistant.session.hosting.jobs import JobServices
 from kernel_assistant.session.kinds import job_policies
-from kernel_assistant.store import JobOptions, Store
 from tests.agent.models import EVALUATE, FINISH, LAUNCH, NORM, WRONG, write
 from tests.judge.kernels import candidate
 from tests.policy.endpoint import calling, served, text
@@ -45,49 +39,15 @@ def endpoint():
         yield server
 
 
-@pytest.fixture
-def job(norm, cancel, tmp_path, monkeypatch):
-    """Plays a job's episode on the open environment."""
-    monkeypatch.setenv("KERNEL_ASSISTANT_HOME", str(tmp_path))
+@pytest.fixture(autouse=True)
+def generator(monkeypatch):
     monkeypatch.setattr(job_policies, "generator", ByHand)
-    store = Store(tmp_path)
-    events = []
-
-    def play(said=(), **options):
-        cancel.clear()
-        services = JobServices(
-            job="1",
-            device="cpu:0",
-            folder=tmp_path / "job",
-            settings=resolve(tmp_path)[0],
-            store=store,
-            workers=None,
-            resume_steps=(),
-            said=said,
-        )
-        chosen = job_policies.JobPolicies(norm.task, JobOptions(**options), norm, services, events.append, cancel)
-        try:
-            trajectory = Episode(chosen.judging, chosen.phases(600), events.append, cancel).run()
-            chosen.keep(trajectory)
-        finally:
-            chosen.close()
-        play.spent = chosen.spent
-        return trajectory
-
-    play.store, play.events = store, events
-    yield play
-    store.close()
-    cancel.clear()
 
 
 @pytest.mark.slow
 def test_a_model_over_http_and_what_is_kept_of_it(job, endpoint):
-    endpoint.answers += [
-        calling(write(WRONG), EVALUATE),
-        text("I think"),
-        calling(write(NORM), EVALUATE),
-        calling(FINISH),
-    ]
+    wrong, right = (calling(write(source), EVALUATE) for source in (WRONG, NORM))
+    endpoint.answers += [wrong, text("I think"), right, calling(FINISH)]
     trajectory = job(said=["be quick"], policy="model", endpoint=endpoint.url)
     assert (trajectory.stop_reason, trajectory.policy) == (StopReason.finished, "model")
     assert trajectory.final.correct
@@ -124,30 +84,30 @@ def test_auto_without_a_model_or_with_a_dead_one_is_the_generator(job, monkeypat
         job(policy="model", endpoint="http://127.0.0.1:9/v1")
 
 
-def test_the_best_of_several_conversations_at_once(job, endpoint):
-    """Three conversations share the device and the script. The replies of each depend on the messages that it got."""
+def one_attempt(source_of):
+    """An answer: a conversation writes the source of its seed and evaluates it, and finishes at its next turn."""
 
     def answer(request):
-        told = [message for message in request.body["messages"] if message["role"] == "tool"]
-        number = request.body["seed"]
-        source = NORM if number == 2 else WRONG.replace(LAUNCH, f"{LAUNCH}// {number}\n")
-        (calling(FINISH) if told else calling(write(source), EVALUATE))(request)
+        told = any(message["role"] == "tool" for message in request.body["messages"])
+        (calling(FINISH) if told else calling(write(source_of(request.body["seed"])), EVALUATE))(request)
 
-    endpoint.answers += [answer] * 6
+    return answer
+
+
+def test_the_best_of_several_conversations_at_once(job, endpoint):
+    """Three conversations share the device and the script. The replies of each depend on the messages that it got."""
+    wrong = [WRONG.replace(LAUNCH, f"{LAUNCH}// {number}\n") for number in range(4)]
+    endpoint.answers += [one_attempt(lambda seed: NORM if seed == 2 else wrong[seed])] * 6
     trajectory = job(policy="model", endpoint=endpoint.url, episodes=3)
     assert trajectory.stop_reason is StopReason.finished
     assert [step.turn for step in trajectory.steps] == [1, 2, 3]
-    sources = {step.candidates[0].hash(): step.candidates[0].sources["kernel.cpp"] for step in trajectory.steps}
-    assert sources[trajectory.best] == NORM
+    (best,) = [one for step in trajectory.steps for one in step.candidates if one.hash() == trajectory.best]
+    assert best.sources["kernel.cpp"] == NORM
     assert [len(one.replies) for one in job.store.transcripts.of("1")] == [2, 2, 2]
 
 
 def test_what_two_conversations_write_alike_is_judged_once(job, endpoint):
-    def answer(request):
-        told = [message for message in request.body["messages"] if message["role"] == "tool"]
-        (calling(FINISH) if told else calling(write(WRONG), EVALUATE))(request)
-
-    endpoint.answers += [answer] * 4
+    endpoint.answers += [one_attempt(lambda seed: WRONG)] * 4
     trajectory = job(policy="model", endpoint=endpoint.url, episodes=2)
     first, second = (evaluation for step in trajectory.steps for evaluation in step.evaluations)
     assert first is second

@@ -1,6 +1,4 @@
-"""Tests `--policy auto` with a model that comes with the package: a GGUF file, llama.cpp, the compact profile, the
-judge.
-"""
+"""Tests `--policy auto` with a model of the package: a GGUF file, llama.cpp, the compact profile, the judge."""
 
 from __future__ import annotations
 
@@ -9,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from kernel_assistant.agent.loop import Episode
 from kernel_assistant.agent.prompts import compact_system
 from kernel_assistant.config import resolve
 from kernel_assistant.errors import MissingError
@@ -17,9 +14,6 @@ from kernel_assistant.events import Progress, Warned
 from kernel_assistant.policy.connect import connect
 from kernel_assistant.serving import endpoint, registry
 from kernel_assistant.serving.convert_run import convert
-from kernel_assistant.session.hosting.jobs import JobServices
-from kernel_assistant.session.kinds import job_policies
-from kernel_assistant.store import JobOptions, Store
 from tests.judge.kernels import ROWS, WIDTH
 from tests.serving import tiny
 
@@ -38,47 +32,18 @@ def shipped(tmp_path_factory) -> Path:
     return folder / "model.gguf"
 
 
-@pytest.fixture
-def play(norm, cancel, tmp_path, monkeypatch):
-    """Plays an episode of `--policy auto` with default settings; returns the trajectory and the messages to the
-    user.
-    """
-    monkeypatch.setenv("KERNEL_ASSISTANT_HOME", str(tmp_path))
-    store = Store(tmp_path)
-
-    def run():
-        told = []
-        settings = resolve(tmp_path)[0]
-        services = JobServices(
-            job="1",
-            device="cpu:0",
-            folder=tmp_path / "job",
-            settings=settings,
-            store=store,
-            workers=None,
-            resume_steps=(),
-            said=(),
-        )
-        chosen = job_policies.JobPolicies(
-            norm.task, JobOptions(policy="auto", episodes=2), norm, services, told.append, cancel
-        )
-        try:
-            trajectory = Episode(chosen.judging, chosen.phases(12), told.append, cancel).run()
-            chosen.keep(trajectory)
-        finally:
-            chosen.close()
-        return trajectory, [event.message for event in told if isinstance(event, (Progress, Warned))]
-
-    run.store = store
-    yield run
-    store.close()
+@pytest.fixture(autouse=True)
+def engines():
+    """Ends the engines."""
+    yield
     endpoint.close()
 
 
-def test_auto_lets_the_shipped_model_play_first(play, shipped, monkeypatch):
+def test_auto_lets_the_shipped_model_play_first(job, shipped, monkeypatch):
     monkeypatch.setattr(registry, "SHIPPED", shipped)
-    trajectory, told = play()
-    transcript, other = play.store.transcripts.of("1")
+    trajectory = job(seconds=12, policy="auto", episodes=2)
+    told = [event.message for event in job.events if isinstance(event, (Progress, Warned))]
+    transcript, other = job.store.transcripts.of("1")
     # Each is asked once.
     assert len(transcript.replies) == len(other.replies) == 1
     assert (transcript.model, transcript.profile) == ("shipped", "compact")

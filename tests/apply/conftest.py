@@ -137,7 +137,15 @@ print(json.dumps({
 """
 
 MakeResult = Callable[..., Path]
+Python = Callable[..., str]
 
+#: Begins a program for which it is an error if kernels are not loaded.
+STRICT = """
+import runpy, sys, warnings
+warnings.simplefilter("error", RuntimeWarning)
+sys.path[:0] = ["", "site-packages"]
+import torch
+"""
 
 #: Programs with other variables in their environment than these are started anew: torch may read them at its import.
 AFTER_TORCH = ("KERNEL_ASSISTANT_", "PYTHONPATH", "CODE", "XDG_", "HOME", "PATH")
@@ -182,8 +190,8 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("facts")
     (folder / "model.py").write_text(USER_FILE)
     out = run_python(FACTS, folder, str(folder / "model.py"), "Gate", env={"PYTHONPATH": str(ROOT)})
-    found: dict[str, Any] = json.loads(out)
-    return found
+    described: dict[str, Any] = json.loads(out)
+    return described
 
 
 @pytest.fixture
@@ -196,13 +204,8 @@ def make_result(tmp_path: Path, shared_object: bytes, facts: dict[str, Any]) -> 
         (folder / "binaries").mkdir()
         task = task_of("model.py", text, class_name)
         device = DeviceFacts(target="cpu", name="test", arch=arch)
-        for name, record in {
-            "task": task,
-            "graph": GRAPH,
-            "plan": PLAN,
-            "evaluation": EVALUATION,
-            "device": device,
-        }.items():
+        records = {"task": task, "graph": GRAPH, "plan": PLAN, "evaluation": EVALUATION, "device": device}
+        for name, record in records.items():
             (folder / f"{name}.json").write_bytes(encode(record))
         attributes = {path: dict(values) for path, values in facts["attributes"].items()}
         attributes[""]["(class)"] = class_name
@@ -218,3 +221,42 @@ def make_result(tmp_path: Path, shared_object: bytes, facts: dict[str, Any]) -> 
 @pytest.fixture
 def user_file() -> str:
     return USER_FILE
+
+
+@pytest.fixture
+def model(tmp_path: Path, user_file: str) -> Path:
+    """The user's file in a project."""
+    path = tmp_path / "project" / "model.py"
+    path.parent.mkdir()
+    path.write_text(user_file)
+    return path
+
+
+@pytest.fixture
+def result(make_result: MakeResult, user_file: str) -> Path:
+    """A result for the class of the user's file."""
+    return make_result(user_file)
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    """The files of a folder and what they hold, without Python's caches."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and "__pycache__" not in path.parts]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def change(file: Path, **fields: object) -> None:
+    """Replaces fields of the JSON object in a file."""
+    file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
+
+
+def with_width(result: Path, width: int) -> Path:
+    """Makes a result one for instances of this width."""
+    for name in ("graph.json", "plan.json", "facts.json"):
+        (result / name).write_text((result / name).read_text().replace('"64"', f'"{width}"'))
+    return result
+
+
+def with_module(result: Path, module_name: str) -> Path:
+    """Makes a result one for a class of an installed module."""
+    change(result / "task.json", module_name=module_name)
+    return result

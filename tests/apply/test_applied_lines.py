@@ -1,11 +1,8 @@
-"""Tests the times of the lines of a class with applied kernels: the original lines are timed, and afterwards the
-kernels are on again.
-"""
+"""Tests the times of a class with applied kernels: the original lines are timed, then the kernels are on again."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +10,7 @@ import pytest
 from kernel_assistant.apply import apply_result
 from kernel_assistant.records import to_builtins
 from kernel_assistant.source import build_task
-from tests.apply.conftest import ROOT, USER_FILE, MakeResult
+from tests.apply.conftest import ROOT, MakeResult, Python
 
 PROFILE = """
 import json, sys
@@ -32,16 +29,14 @@ print(json.dumps([found["lines"], before["Gate"], after["Gate"]]))
 
 @pytest.mark.slow
 def test_lines_below_applied_kernels_are_timed(
-    tmp_path: Path, make_result: MakeResult, python: Callable[..., str]
+    model: Path, make_result: MakeResult, user_file: str, python: Python
 ) -> None:
-    folder = tmp_path / "project"
-    folder.mkdir()
-    text = USER_FILE.replace("class Gate", "# kernel-assistant: inputs=(torch.ones(8, 64),)\nclass Gate")
-    (folder / "model.py").write_text(text)
-    apply_result(make_result(text), folder / "model.py")
-    applied = (folder / "model.py").read_text()
-    task = to_builtins(build_task(f"{folder / 'model.py'}:Gate", target="cpu", numerics="kernelbench"))
-    out = python(PROFILE, folder, json.dumps(task), env={"PYTHONPATH": f"{ROOT}:{folder}"})
+    text = user_file.replace("class Gate", "# kernel-assistant: inputs=(torch.ones(8, 64),)\nclass Gate")
+    model.write_text(text)
+    apply_result(make_result(text), model)
+    applied = model.read_text()
+    task = to_builtins(build_task(f"{model}:Gate", target="cpu", numerics="kernelbench"))
+    out = python(PROFILE, model.parent, json.dumps(task), env={"PYTHONPATH": f"{ROOT}:{model.parent}"})
     lines, before, after = json.loads(out)
     (row,) = lines
     assert applied.splitlines()[row["line"] - 1].strip().startswith("return self.out(") and row["ms"] > 0

@@ -9,27 +9,22 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from kernel_assistant.apply import AppliedOptions, apply_result, export_model_new, find_applied, undo
 from kernel_assistant.apply.conditions import runs_when
 from kernel_assistant.apply.package import packed
+from kernel_assistant.worker.applied.binaries import Binaries, NoBinary, processor_flags
 from kernel_assistant.worker.applied.parts import Parts
+from tests.apply.conftest import STRICT, MakeResult, Python, change
 from tests.common.packages import lay_out
 
-MakeResult = Callable[..., Path]
-Python = Callable[..., str]
-
-ROOT = Path(__file__).resolve().parents[2]
-
-START = """
-import sys, warnings
-warnings.simplefilter("error", RuntimeWarning)
-sys.path.insert(0, "")
-import torch, model, model_kernels
+_USE = """
+import model, model_kernels
 from model import Gate
 
 def counts():
@@ -37,54 +32,46 @@ def counts():
     model_kernels.reset_counters()
     return found["kernel"], found["fallbacks"]
 
-def expect(reason, call, reference):
-    counts()
-    got = call()
-    want = {(0, reason): 1} if reason else {(1, None): 1}
-    kernel, fallbacks = counts()
-    assert (kernel, fallbacks) == ((0, {reason: 1}) if reason else (1, {})), (reason, kernel, fallbacks)
-    torch.testing.assert_close(got, reference)
-
 def plain(module, x):
     return module.out(x * torch.sigmoid(x) * module.weight * module.scale)
+
+def expect(reason, call=lambda: module(x), reference=None):
+    # A call, that of the module unless another is named, runs the kernels, or the original for this reason.
+    counts()
+    got = call()
+    kernel, fallbacks = counts()
+    assert (kernel, fallbacks) == ((0, {reason: 1}) if reason else (1, {})), (reason, kernel, fallbacks)
+    torch.testing.assert_close(got, plain(module, x) if reference is None else reference)
 
 module = Gate().eval()
 x = torch.randn(5, 64)
 """
+START = STRICT + _USE
 
 
 @pytest.fixture
-def model(tmp_path: Path, user_file: str, make_result: MakeResult) -> Path:
-    path = tmp_path / "proj" / "model.py"
-    path.parent.mkdir()
-    path.write_text(user_file)
-    apply_result(make_result(user_file), path)
-    return path
+def applied(model: Path, result: Path) -> Path:
+    """The user's file with kernels."""
+    apply_result(result, model)
+    return model
 
 
 @pytest.mark.slow
-def test_guard(model: Path, python: Python) -> None:
+def test_guard(applied: Path, python: Python) -> None:
     """Every call that differs from the verified ones goes to the original, every verified call goes to the kernel."""
     code = """
 import functools, copy
 from torch.func import vmap
 torch.set_grad_enabled(False)
-for rows in (1, 3, 8, 1000):
-    y = torch.randn(rows, 64)
-    expect("", lambda: module(y), plain(module, y))
-expect("", lambda: module(x=x), plain(module, x))
-expect("shape", lambda: module(torch.ones(64)), plain(module, torch.ones(64)))
-expect("shape", lambda: module(x[None]), plain(module, x[None]))
-expect("size", lambda: module(x[:0]), plain(module, x[:0]))
-many = torch.randn(5001, 64)
-expect("size", lambda: module(many), plain(module, many))
-expect("dtype", lambda: module(x.double()), plain(module, x.double()))
-wide = torch.randn(64, 5).t()
-expect("strides", lambda: module(wide), plain(module, wide))
-odd = torch.randn(5 * 64 + 1)[1:].view(5, 64)
-expect("alignment", lambda: module(odd), plain(module, odd))
-one_row = torch.randn(64, 1).t()
-expect("", lambda: module(one_row), plain(module, one_row))
+for reason, y in [
+    *(("", torch.randn(rows, 64)) for rows in (1, 3, 8, 1000)),
+    ("", torch.randn(64, 1).t()),
+    *(("shape", torch.ones(64)), ("shape", x[None]), ("size", x[:0]), ("size", torch.randn(5001, 64))),
+    *(("dtype", x.double()), ("strides", torch.randn(64, 5).t())),
+    ("alignment", torch.randn(5 * 64 + 1)[1:].view(5, 64)),
+]:
+    expect(reason, lambda: module(y), plain(module, y))
+expect("", lambda: module(x=x))
 
 with torch.enable_grad():
     expect("gradient", lambda: module(x).detach(), plain(module, x))
@@ -92,16 +79,16 @@ with torch.enable_grad():
     out.sum().backward()
     assert module.weight.grad is not None
     module.requires_grad_(False)
-    expect("", lambda: module(x), plain(module, x))
+    expect("")
     module.requires_grad_(True)
 with torch.inference_mode():
-    expect("", lambda: module(x), plain(module, x))
+    expect("")
 with torch.autocast("cpu", dtype=torch.bfloat16):
-    expect("autocast", lambda: module(x), plain(module, x))
+    expect("autocast")
 expect("transform", lambda: vmap(module, in_dims=0)(x[:, None]), plain(module, x[:, None]))
 from torch.utils.flop_counter import FlopCounterMode
 with FlopCounterMode(display=False):
-    expect("transform", lambda: module(x), plain(module, x))
+    expect("transform")
 import torch.autograd.forward_ad as fwAD
 with fwAD.dual_level():
     expect("transform", lambda: fwAD.unpack_dual(module(fwAD.make_dual(x, x))).primal, plain(module, x))
@@ -110,53 +97,45 @@ traced = torch.jit.trace(module, x)
 torch.testing.assert_close(traced(2 * x), plain(module, 2 * x))
 torch.testing.assert_close(torch.jit.script(module)(2 * x), plain(module, 2 * x))
 
-module.train()
-expect("attributes", lambda: module(x), plain(module, x))
-module.eval()
-expect("", lambda: module(x), plain(module, x))
-module.out.train()
-expect("attributes", lambda: module(x), plain(module, x))
-module.out.eval()
-module.scale = 2.0
-expect("attributes", lambda: module(x), plain(module, x))
-module.scale = float("1.5")
-expect("", lambda: module(x), plain(module, x))
-module.extra = 1
-expect("attributes", lambda: module(x), plain(module, x))
-del module.extra
+out = module.out
+for change, change_back in [
+    (module.train, module.eval),
+    (out.train, out.eval),
+    (lambda: setattr(module, "scale", 2.0), lambda: setattr(module, "scale", float("1.5"))),
+    (lambda: setattr(module, "extra", 1), lambda: delattr(module, "extra")),
+    (lambda: setattr(out, "forward", lambda x: x + 1), lambda: delattr(out, "forward")),
+    (lambda: setattr(module, "out", torch.nn.ReLU().eval()), lambda: setattr(module, "out", out)),
+]:
+    change()
+    expect("attributes")
+    change_back()
+    expect("")
 module._is_initialised_by_a_library = True
-expect("", lambda: module(x), plain(module, x))
-module.out.forward = lambda x: x + 1
-expect("attributes", lambda: module(x), plain(module, x))
-del module.out.forward
-expect("", lambda: module(x), plain(module, x))
-out, module.out = module.out, torch.nn.ReLU().eval()
-expect("attributes", lambda: module(x), plain(module, x))
-module.out = out
+expect("")
 hook = module.out.register_forward_hook(lambda m, i, o: o + 1)
-expect("hooks", lambda: module(x), plain(module, x))
+expect("hooks")
 hook.remove()
 hook = module.register_forward_hook(lambda m, i, o: o + 1)
 expect("", lambda: module(x), plain(module, x) + 1)
 hook.remove()
 hook = torch.nn.modules.module.register_module_forward_pre_hook(lambda m, i: None)
-expect("hooks", lambda: module(x), plain(module, x))
+expect("hooks")
 hook.remove()
 
 module.weight.mul_(2)
-expect("", lambda: module(x), plain(module, x))
+expect("")
 module.weight = torch.nn.Parameter(torch.randn(64))
-expect("", lambda: module(x), plain(module, x))
+expect("")
 module.weight.data = torch.randn(64)
-expect("", lambda: module(x), plain(module, x))
+expect("")
 module.half()
 expect("dtype", lambda: module(x.half()), plain(module, x.half()))
 module.float()
-expect("", lambda: module(x), plain(module, x))
+expect("")
 torch.nn.utils.parametrize.register_parametrization(module, "weight", torch.nn.Identity())
-expect("subclass", lambda: module(x), plain(module, x))
+expect("subclass")
 torch.nn.utils.parametrize.remove_parametrizations(module, "weight")
-expect("", lambda: module(x), plain(module, x))
+expect("")
 
 class Overriding(Gate):
     def forward(self, x):
@@ -170,16 +149,16 @@ assert counts() == (0, {})
 expect("subclass", lambda: Calling().eval()(x), plain(Calling().eval(), x) + 1)
 
 with torch.profiler.profile() as profile:
-    expect("", lambda: module(x), plain(module, x))
+    expect("")
 assert any("kernel_assistant::gate_" in event.key for event in profile.key_averages())
 model_kernels.set_enabled(False)
 torch.testing.assert_close(module(x), plain(module, x))
 assert counts() == (0, {})
 """
-    python(START + code, model.parent)
+    python(START + code, applied.parent)
 
 
-def test_what_torch_and_python_do_to_modules(model: Path, python: Python) -> None:
+def test_what_torch_and_python_do_to_modules(applied: Path, python: Python) -> None:
     code = """
 import copy, io, os, pickle, threading
 torch.set_grad_enabled(False)
@@ -243,12 +222,12 @@ expect("", lambda: model.Gate().eval()(x), plain(Gate().eval(), x))
 mapped = {line.split()[4] for line in open("/proc/self/maps") if "/memfd:kernels" in line}
 assert len(mapped) == len(before) + 1, (before, mapped)
 """
-    python(START + code, model.parent)
+    python(START + code, applied.parent)
 
 
 @pytest.mark.programs
 @pytest.mark.slow
-def test_compile_and_export(model: Path, python: Python) -> None:
+def test_compile_and_export(applied: Path, python: Python) -> None:
     code = """
 class Parent(torch.nn.Module):
     def __init__(self):
@@ -291,20 +270,14 @@ with torch.no_grad():
         assert not any("kernel_assistant" in str(node.target) for node in program.graph.nodes)
         torch.testing.assert_close(program.module()(y), want(y))
 """
-    python(START + code, model.parent)
+    python(START + code, applied.parent)
 
 
 @pytest.mark.programs
 @pytest.mark.slow
-def test_export_with_the_operator(tmp_path: Path, user_file: str, make_result: MakeResult, python: Python) -> None:
-    (tmp_path / "proj").mkdir()
-    path = tmp_path / "proj" / "model.py"
-    path.write_text(user_file)
-    apply_result(
-        make_result(user_file),
-        path,
-        options=AppliedOptions(exported="kernel", compiled_parent="original", min_elements=128),
-    )
+def test_export_with_the_operator(model: Path, result: Path, python: Python) -> None:
+    options = AppliedOptions(exported="kernel", compiled_parent="original", min_elements=128)
+    apply_result(result, model, options=options)
     code = """
 import io
 y = torch.randn(9, 64)
@@ -326,7 +299,7 @@ operators = torch.ops.kernel_assistant
 (name,) = [name for name in dir(operators) if name.startswith("gate_")]
 torch.library.opcheck(getattr(operators, name).default, (x, module.weight.detach()))
 """
-    python(START + code, path.parent)
+    python(START + code, model.parent)
 
 
 def damage(folder: Path, problem: str) -> None:
@@ -386,7 +359,7 @@ for problem in sys.argv[1:]:
     python(code, tmp_path / "all", *problems)
 
 
-def test_a_large_result_keeps_its_memory_until_it_is_dropped(model: Path, python: Python) -> None:
+def test_a_large_result_keeps_its_memory_until_it_is_dropped(applied: Path, python: Python) -> None:
     """Also where a default device is another one, and where a view is all that is left."""
     code = """
 torch.set_grad_enabled(False)
@@ -412,14 +385,14 @@ torch.testing.assert_close(more[1], plain(module, many[2]))
 kernel, fallbacks = counts()
 assert (kernel, fallbacks) == (7, {}), (kernel, fallbacks)
 """
-    python(START + code, model.parent)
+    python(START + code, applied.parent)
 
 
-def test_without_a_file_of_its_own_the_original_runs(model: Path, python: Python, tmp_path: Path) -> None:
+def test_without_a_file_of_its_own_the_original_runs(applied: Path, python: Python, tmp_path: Path) -> None:
     """Code that is executed as text, as in a notebook, and a file in an archive: there is one warning, and the original
     runs.
     """
-    shutil.make_archive(str(tmp_path / "code"), "zip", model.parent)
+    shutil.make_archive(str(tmp_path / "code"), "zip", applied.parent)
     code = """
 import sys, warnings
 import torch
@@ -436,10 +409,10 @@ for name, text in texts.items():
     with torch.no_grad():
         torch.testing.assert_close(module(x), x * torch.sigmoid(x) * module.weight * 1.5)
 """
-    python(code, model.parent)
+    python(code, applied.parent)
 
 
-def test_a_class_is_the_same_to_those_who_read_it(model: Path, python: Python) -> None:
+def test_a_class_is_the_same_to_those_who_read_it(applied: Path, python: Python) -> None:
     """Tests `inspect`, `pickle` of the class and TorchScript, with the kernels and without their folder."""
     code = """
 import inspect, pickle, sys, warnings
@@ -456,27 +429,25 @@ module = Gate().eval()
 with torch.no_grad():
     torch.testing.assert_close(torch.jit.script(module)(x), module(x))
 """
-    python(code, model.parent)
-    shutil.rmtree(model.parent / "model_kernels")
-    python(code, model.parent)
+    python(code, applied.parent)
+    shutil.rmtree(applied.parent / "model_kernels")
+    python(code, applied.parent)
 
 
-def test_a_package_of_before_is_served_read_and_replaced(
-    model: Path, make_result: MakeResult, user_file: str, python: Python
-) -> None:
-    package = model.parent / "model_kernels"
+def test_a_package_of_before_is_served_read_and_replaced(applied: Path, result: Path, python: Python) -> None:
+    package = applied.parent / "model_kernels"
     lay_out(package)
     assert (package / "Gate" / "plan.json").is_file() and not (package / "Gate.txt").exists()
-    python(START + 'torch.set_grad_enabled(False)\nexpect("", lambda: module(x), plain(module, x))\n', model.parent)
-    (found,) = find_applied([package])
-    assert found.changed() == [] and found.candidate.sources.keys() == {"gate.cpp", "plan.h"}
-    apply_result(make_result(user_file), model)
+    python(START + 'torch.set_grad_enabled(False)\nexpect("")\n', applied.parent)
+    (old,) = find_applied([package])
+    assert old.changed() == [] and old.candidate.sources.keys() == {"gate.cpp", "plan.h"}
+    apply_result(result, applied)
     assert not (package / "Gate").exists() and (package / "Gate.txt").is_file()
-    assert undo(model).restored and not package.exists()
+    assert undo(applied).restored and not package.exists()
 
 
-def test_one_apply_is_a_handful_of_files(model: Path, make_result: MakeResult, user_file: str) -> None:
-    package = model.parent / "model_kernels"
+def test_one_apply_is_a_handful_of_files(applied: Path) -> None:
+    package = applied.parent / "model_kernels"
     files = [path for path in package.rglob("*") if path.is_file()]
     assert len(files) + 1 <= 8
     texts = [path.read_text() for path in files if path.suffix in (".py", ".txt", ".json")]
@@ -485,7 +456,7 @@ def test_one_apply_is_a_handful_of_files(model: Path, make_result: MakeResult, u
 
 
 @pytest.mark.programs
-def test_a_program_reports_for_the_processes_that_it_starts_too(model: Path, tmp_path: Path, python: Python) -> None:
+def test_a_program_reports_for_the_processes_that_it_starts_too(applied: Path, tmp_path: Path, python: Python) -> None:
     code = """
 import os, runpy, subprocess, sys
 calls, children = int(sys.argv[1]), sys.argv[2:]
@@ -501,63 +472,51 @@ for child in started:
     folder = tmp_path / "counters"
     env = {"KERNEL_ASSISTANT_COUNTERS": str(folder), "CODE": code}
     for words, kernel in ((("3", "2", "4"), 9), (("1",), 1)):
-        python(code, model.parent, *words, env=env)
+        python(code, applied.parent, *words, env=env)
         (report,) = folder.glob("*.json")
         assert json.loads(report.read_text())["classes"]["Gate"] == {"kernel": kernel, "fallbacks": {}}
 
 
-def test_unaligned_tensors_are_copied_where_that_was_faster(
-    tmp_path: Path, user_file: str, make_result: MakeResult, python: Python
-) -> None:
-    (tmp_path / "proj").mkdir()
-    path = tmp_path / "proj" / "model.py"
-    path.write_text(user_file)
-    apply_result(make_result(user_file), path, options=AppliedOptions(unaligned="copy"))
+def test_unaligned_tensors_are_copied_where_that_was_faster(model: Path, result: Path, python: Python) -> None:
+    apply_result(result, model, options=AppliedOptions(unaligned="copy"))
     code = """
 torch.set_grad_enabled(False)
 odd = torch.randn(5 * 64 + 1)[1:].view(5, 64)
 assert odd.data_ptr() & 63
 expect("", lambda: module(odd), plain(module, odd))
 module.weight = torch.nn.Parameter(torch.randn(65)[1:])
-expect("", lambda: module(x), plain(module, x))
+expect("")
 """
-    python(START + code, path.parent)
+    python(START + code, model.parent)
 
 
-def test_what_is_right_at_the_declared_sizes_only_runs_at_these_only(
-    tmp_path: Path, user_file: str, make_result: MakeResult, python: Python
-) -> None:
-    (tmp_path / "proj").mkdir()
-    path = tmp_path / "proj" / "model.py"
-    path.write_text(user_file)
-    result = make_result(user_file)
-    evaluation = json.loads((result / "evaluation.json").read_text())
-    (result / "evaluation.json").write_text(json.dumps({**evaluation, "sizes": "declared", "elsewhere": "crashed: …"}))
-    apply_result(result, path)
+def test_what_is_right_at_the_declared_sizes_only_runs_at_these_only(model: Path, result: Path, python: Python) -> None:
+    change(result / "evaluation.json", sizes="declared", elsewhere="crashed: …")
+    apply_result(result, model)
     code = """
 torch.set_grad_enabled(False)
-expect("size", lambda: module(x), plain(module, x))
+expect("size")
 y = torch.randn(8, 64)
 expect("", lambda: module(y), plain(module, y))
 torch.testing.assert_close(torch.compile(module, backend="eager", dynamic=True)(x), plain(module, x))
 assert counts()[1] == {"compiled: size": 1}
 """
-    python(START + code, path.parent)
-    (found,) = find_applied([path])
-    assert "B = 8" in runs_when(found.provenance)
+    python(START + code, model.parent)
+    (applied,) = find_applied([model])
+    assert "B = 8" in runs_when(applied.provenance)
 
 
-def test_the_loader_is_compiled_once(model: Path, python: Python) -> None:
-    code = START + 'torch.set_grad_enabled(False)\nexpect("", lambda: module(x), plain(module, x))\n'
-    python(code, model.parent)
-    (kept,) = (model.parent / "model_kernels" / "__pycache__").glob("_runtime.*.pyc")
+def test_the_loader_needs_no_tool_and_is_compiled_once(applied: Path, python: Python) -> None:
+    code = f'{START}torch.set_grad_enabled(False)\nexpect("")\nassert "kernel_assistant" not in sys.modules\n'
+    python(code, applied.parent, env={"PATH": ""})
+    (kept,) = (applied.parent / "model_kernels" / "__pycache__").glob("_runtime.*.pyc")
     before = kept.stat().st_mtime_ns
-    python(code, model.parent)
+    python(code, applied.parent)
     assert kept.stat().st_mtime_ns == before
     kept.write_bytes(kept.read_bytes()[:100])
-    python(code, model.parent)
+    python(code, applied.parent)
     assert kept.stat().st_size > 100
-    undo(model)
+    undo(applied)
     assert not kept.parent.exists()
 
 
@@ -585,48 +544,34 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.programs
-def test_counters_of_a_program_are_those_of_all_its_processes(model: Path, python_path: str) -> None:
-    (model.parent / "program.py").write_text(PROGRAM)
-    command = [sys.executable, "-m", "kernel_assistant", "counters"]
-    run = ["--", "sh", "-c", f"{sys.executable} program.py; {sys.executable} program.py"]
+def run_counters(model: Path, python_path: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The finished command `kernel-assistant counters ARGUMENTS` in the folder of the file."""
+    command = [sys.executable, "-m", "kernel_assistant", "counters", *arguments]
     env = {**os.environ, "PYTHONPATH": python_path, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [*command, "--json", *run], cwd=model.parent, env=env, capture_output=True, text=True, timeout=240, check=False
-    )
+    return subprocess.run(command, cwd=model.parent, env=env, capture_output=True, text=True, timeout=240, check=False)
+
+
+@pytest.mark.programs
+def test_counters_of_a_program_are_those_of_all_its_processes(applied: Path, python_path: str) -> None:
+    (applied.parent / "program.py").write_text(PROGRAM)
+    program = f"{sys.executable} program.py; {sys.executable} program.py"
+    done = run_counters(applied, python_path, "--json", "--", "sh", "-c", program)
     assert done.returncode == 7, done.stderr
-    found = json.loads(done.stdout)
-    (one,) = found["classes"]
-    assert found["exit_code"] == 7 and one["class"] == "Gate" and one["package"] == str(model.parent / "model_kernels")
+    document = json.loads(done.stdout)
+    (one,) = document["classes"]
+    assert (document["exit_code"], one["class"], one["package"]) == (7, "Gate", str(applied.parent / "model_kernels"))
     assert (one["kernel"], one["fallbacks"], one["unused"]) == (2 * (3 + 2 + 2 + 4), {"gradient": 2 * 4}, "")
 
 
-def test_counters_say_why_kernels_were_not_loaded(model: Path, python_path: str) -> None:
-    model.write_text(model.read_text().replace("torch.sigmoid(x)", "torch.tanh(x)"))
-    done = subprocess.run(
-        [sys.executable, "-m", "kernel_assistant", "counters", "--", sys.executable, "-W", "ignore", "model.py"],
-        cwd=model.parent,
-        env={**os.environ, "PYTHONPATH": python_path},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+def test_counters_say_why_kernels_were_not_loaded(applied: Path, python_path: str) -> None:
+    applied.write_text(applied.read_text().replace("torch.sigmoid(x)", "torch.tanh(x)"))
+    done = run_counters(applied, python_path, "--", sys.executable, "-W", "ignore", "model.py")
     assert done.returncode == 0, done.stderr
     row = next(line for line in done.stdout.splitlines() if line.startswith("model_kernels:Gate"))
     assert "never" in row and "has been edited since its kernels were verified" in row
 
 
-def test_no_compiler_and_no_tool_are_needed(model: Path, python: Python) -> None:
-    code = """
-torch.set_grad_enabled(False)
-expect("", lambda: module(x), plain(module, x))
-assert "kernel_assistant" not in sys.modules
-"""
-    python(START + code, model.parent, env={"PATH": ""})
-
-
-def test_what_a_compiled_program_leaves_to_the_original_is_counted(model: Path, python: Python) -> None:
+def test_what_a_compiled_program_leaves_to_the_original_is_counted(applied: Path, python: Python) -> None:
     code = """
 def compiled(change=lambda: None, y=x, **modes):
     torch._dynamo.reset()
@@ -644,26 +589,22 @@ assert compiled(grad=True) == (0, {"compiled: gradient"})
 assert compiled(y=x.double()) == (0, {"compiled: dtype"})
 assert compiled(lambda: setattr(module, "scale", 2.0)) == (0, {"compiled: attributes"})
 """
-    python(START + code, model.parent)
+    python(START + code, applied.parent)
 
 
 def test_a_mark_of_a_library_that_only_the_verified_instance_had_does_not_count(
-    tmp_path: Path, user_file: str, make_result: MakeResult, python: Python
+    model: Path, result: Path, facts: dict[str, Any], python: Python
 ) -> None:
-    result, path = make_result(user_file), tmp_path / "proj" / "model.py"
-    facts = json.loads((result / "facts.json").read_text())
-    facts["attributes"][""]["_is_initialised_by_a_library"] = "True"
-    (result / "facts.json").write_text(json.dumps(facts))
-    path.parent.mkdir()
-    path.write_text(user_file)
-    apply_result(result, path)
+    whole = facts["attributes"]
+    change(result / "facts.json", attributes={**whole, "": {**whole[""], "_is_initialised_by_a_library": "True"}})
+    apply_result(result, model)
     code = """
 program = torch.compile(torch.nn.Sequential(module), fullgraph=True, backend="eager")
 with torch.no_grad():
-    expect("", lambda: module(x), plain(module, x))
+    expect("")
     expect("", lambda: program(x), plain(module, x))
 """
-    python(START + code, path.parent)
+    python(START + code, model.parent)
 
 
 @pytest.mark.programs
@@ -738,43 +679,26 @@ with torch.no_grad():
     assert "dtype" in python(code, path.parent)
 
 
-def test_the_binary_for_each_compute_capability(tmp_path: Path, python: Python) -> None:
+def test_the_binary_for_each_compute_capability(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The exact compute capability is preferred, then a lower minor version of the same major version; no other binary
     is ever loaded.
     """
     (tmp_path / "Gate").mkdir()
-    for name in ("sm_80", "sm_89", "sm_90", "sm_90a"):
-        (tmp_path / "Gate" / f"kernels.{name}.cubin").write_bytes(b"")
-    for name in ("x86-64", "x86-64.0a1b2c3d"):
-        (tmp_path / "Gate" / f"kernels.{name}.so").write_bytes(b"")
-    code = f"""
-import sys
-sys.path.insert(0, {str(ROOT)!r})
-import torch
-from kernel_assistant.worker.applied.binaries import Binaries, NoBinary, processor_flags
-from kernel_assistant.worker.applied.parts import Parts
-here = Parts(".", "Gate")
-torch.cuda.get_device_name = lambda device: "a GPU"
-def pick(capability):
-    torch.cuda.get_device_capability = lambda device: capability
-    try:
+    cubins = [f"{name}.cubin" for name in ("sm_80", "sm_89", "sm_90", "sm_90a")]
+    for name in (*cubins, "x86-64.so", "x86-64.0a1b2c3d.so"):
+        (tmp_path / "Gate" / f"kernels.{name}").write_bytes(b"")
+    here = Parts(str(tmp_path), "Gate")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
+
+    def pick(capability: tuple[int, int]) -> str:
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
         return Binaries(here, "", "cuda", []).pick(torch.device("cuda", 0))
-    except NoBinary as error:
-        return str(error)
-for capability in ((8, 0), (8, 6), (8, 9), (9, 0), (7, 5), (10, 0), (12, 0)):
-    print(capability, pick(capability))
-mine = sorted(processor_flags())[:2]
-flags = {{"kernels.x86-64.0a1b2c3d.so": mine}}
-cpu = torch.device("cpu")
-print(Binaries(here, "", "cpu", ["of another machine"], flags).pick(cpu))
-print(Binaries(here, "", "cpu", []).pick(cpu).startswith("kernels.x86-64"))
-"""
-    lines = python(code, tmp_path).splitlines()
-    assert lines[:3] == [
-        "(8, 0) kernels.sm_80.cubin",
-        "(8, 6) kernels.sm_80.cubin",
-        "(8, 9) kernels.sm_89.cubin",
-    ]
-    assert lines[3] in ("(9, 0) kernels.sm_90.cubin", "(9, 0) kernels.sm_90a.cubin")
-    assert all("no binary for sm_" in line and "only for sm_80, sm_89, sm_90" in line for line in lines[4:7])
-    assert lines[7:] == ["kernels.x86-64.0a1b2c3d.so", "True"]
+
+    assert [pick((8, minor)) for minor in (0, 6, 9)] == [f"kernels.sm_{name}.cubin" for name in (80, 80, 89)]
+    assert pick((9, 0)) in ("kernels.sm_90.cubin", "kernels.sm_90a.cubin")
+    for capability in ((7, 5), (10, 0), (12, 0)):
+        with pytest.raises(NoBinary, match=r"no binary for sm_.*only for sm_80, sm_89, sm_90"):
+            pick(capability)
+    flags, cpu = {"kernels.x86-64.0a1b2c3d.so": sorted(processor_flags())[:2]}, torch.device("cpu")
+    assert Binaries(here, "", "cpu", ["of another machine"], flags).pick(cpu) == "kernels.x86-64.0a1b2c3d.so"
+    assert Binaries(here, "", "cpu", []).pick(cpu).startswith("kernels.x86-64")

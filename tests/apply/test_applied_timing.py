@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,10 +11,8 @@ from kernel_assistant.apply import applied_variants
 from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.records.codec import from_builtins, to_builtins
 from kernel_assistant.session.kinds.applied_timing import AppliedRow, AppliedTiming, conclude
-from tests.apply.conftest import FACTS, ROOT
+from tests.apply.conftest import FACTS, ROOT, MakeResult, Python
 from tests.common.tasks import task_of
-
-MakeResult = Callable[..., Path]
 
 INPUTS = """
 
@@ -39,12 +35,10 @@ CHANGES = {
 @pytest.mark.timed
 @pytest.mark.parametrize("reason", CHANGES)
 def test_kernels_that_never_ran_are_told_from_slow_ones(
-    tmp_path: Path, user_file: str, make_result: MakeResult, reason: str
+    model: Path, user_file: str, make_result: MakeResult, reason: str
 ) -> None:
     text = user_file.replace(*CHANGES[reason]) + INPUTS
-    source = tmp_path / "model.py"
-    source.write_text(text)
-    timing = timed(tmp_path, make_result(text), source)
+    timing = timed(model, text, make_result(text))
     if reason:
         assert (timing.kernel_calls, set(timing.fallbacks), timing.worth) == (0, {reason}, False)
         assert timing.summary().startswith("the kernels never ran in the edited file")
@@ -53,31 +47,25 @@ def test_kernels_that_never_ran_are_told_from_slow_ones(
 
 
 def test_a_scripted_child_does_not_keep_kernels_from_running(
-    tmp_path: Path, user_file: str, make_result: MakeResult, python: Callable[..., str]
+    model: Path, user_file: str, make_result: MakeResult, python: Python
 ) -> None:
-    """TorchScript remembers the name under which a file was imported. The timing imports the file under another name
-    than the user.
-    """
+    """TorchScript remembers the name under which a file was imported, and the timing imports it under another one."""
     script = "self.out = torch.jit.script(nn.Identity())\n        self.act = torch.jit.script(Act())"
     child = "class Act(nn.Module):\n    def forward(self, x):\n        return torch.sigmoid(x)\n\n\nclass Gate"
     text = user_file.replace(CHILD, script).replace("class Gate", child).replace("torch.sigmoid(x) *", "self.act(x) *")
-    source = tmp_path / "model.py"
-    source.write_text(text + INPUTS)
-    result = make_result(text + INPUTS)
-    (result / "facts.json").write_text(python(FACTS, tmp_path, str(source), "Gate", env={"PYTHONPATH": str(ROOT)}))
-    timing = timed(tmp_path, result, source)
+    text += INPUTS
+    model.write_text(text)
+    result = make_result(text)
+    (result / "facts.json").write_text(python(FACTS, model.parent, str(model), "Gate", env={"PYTHONPATH": str(ROOT)}))
+    timing = timed(model, text, result)
     assert timing.kernel_calls and not timing.fallbacks and not timing.failure
 
 
-def test_what_was_measured_before_the_time_is_over_counts(
-    tmp_path: Path, user_file: str, make_result: MakeResult
-) -> None:
-    source = tmp_path / "model.py"
-    source.write_text(user_file + INPUTS)
-    timing = timed(tmp_path, make_result(user_file + INPUTS), source, limit=0.0)
+def test_what_was_measured_before_the_time_is_over_counts(model: Path, user_file: str, make_result: MakeResult) -> None:
+    text = user_file + INPUTS
+    timing = timed(model, text, make_result(text), limit=0.0)
     assert [row.name for row in timing.rows] == ["alone"]
-    assert timing.kernel_calls
-    assert timing.compiled_parent == "original"
+    assert timing.kernel_calls and timing.compiled_parent == "original"
 
 
 @pytest.mark.parametrize(
@@ -86,35 +74,28 @@ def test_what_was_measured_before_the_time_is_over_counts(
     ids=["plain", "decorated", "named"],
 )
 def test_the_file_is_imported_once_to_be_timed_unless_it_does_more_with_the_class(
-    tmp_path: Path, user_file: str, make_result: MakeResult, before: str, behind: str, imports: int
+    model: Path, user_file: str, make_result: MakeResult, before: str, behind: str, imports: int
 ) -> None:
     """`kept` may be any object, such as a decorator that keeps the `forward` that it gets."""
-    count = f"\nwith open({str(tmp_path / 'imports')!r}, 'a') as file:\n    file.write('once ')\n"
+    counted = model.with_name("imports")
+    count = f"\nwith open({str(counted)!r}, 'a') as file:\n    file.write('once ')\n"
     head = f"from torch import nn\n{count}\n\ndef kept(it):\n    return it\n"
     text = user_file.partition("\n\nif __name__")[0].replace("from torch import nn\n", head)
-    text = text.replace("class Gate", f"{before}class Gate") + behind
-    source = tmp_path / "model.py"
-    source.write_text(text + INPUTS)
-    result = make_result(text + INPUTS)
-    (tmp_path / "imports").unlink(missing_ok=True)
-    timing = timed(tmp_path, result, source, ahead=True)
+    text = text.replace("class Gate", f"{before}class Gate") + behind + INPUTS
+    timing = timed(model, text, make_result(text), ahead=True)
     assert timing.kernel_calls and not timing.fallbacks and not timing.failure
-    assert (tmp_path / "imports").read_text().split() == ["once"] * imports
+    assert counted.read_text().split() == ["once"] * imports
 
 
-def timed(folder: Path, result: Path, source: Path, *, ahead: bool = False, limit: float = 1e5) -> AppliedTiming:
-    """`ahead` says that the process imported the file earlier; `limit` as in `time_applied`."""
-    variants = applied_variants(result, source, folder / "variants")
-    task = task_of(source, source.read_text(), "Gate", target="cpu")
-    params: dict[str, Any] = {
-        "task": to_builtins(task),
-        "applied": variants.applied.read_text(),
-        "edited": str(variants.applied),
-        "package": str(variants.package),
-        "device": 0,
-        "cache_bytes": 1 << 20,
-        "limit": limit,
-    }
+def timed(model: Path, text: str, result: Path, *, ahead: bool = False, limit: float = 1e5) -> AppliedTiming:
+    """The timing of the file with this text. `ahead` says that the process imported the file earlier; `limit` as in
+    `time_applied`.
+    """
+    model.write_text(text)
+    variants = applied_variants(result, model, model.with_name("variants"))
+    task = to_builtins(task_of(model, text, "Gate", target="cpu"))
+    params = {"task": task, "applied": variants.applied.read_text(), "edited": str(variants.applied)}
+    params |= {"package": str(variants.package), "device": 0, "cache_bytes": 1 << 20, "limit": limit}
     worker = WorkerClient(sys.executable, measuring={})
     try:
         worker.start()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,20 +15,7 @@ from kernel_assistant.apply import files as file_functions
 from kernel_assistant.apply.edit import BLOCK, IMPORT_LINE, plan_edit
 from kernel_assistant.errors import UsageError
 from kernel_assistant.worker.applied.parts import Parts, pack_texts, unpack_texts
-
-MakeResult = Callable[..., Path]
-
-
-@pytest.fixture
-def model(tmp_path: Path, user_file: str) -> Path:
-    path = tmp_path / "proj" / "model.py"
-    path.parent.mkdir()
-    path.write_text(user_file)
-    return path
-
-
-def snapshot(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+from tests.apply.conftest import MakeResult, snapshot
 
 
 @pytest.mark.parametrize("kind", ["plain", "crlf", "tabs", "bom", "no final newline", "latin-1"])
@@ -56,8 +41,8 @@ def test_undo_restores_byte_for_byte(kind: str, model: Path, make_result: MakeRe
     assert model.stat().st_mode & 0o777 == 0o755
 
 
-def test_package_holds_what_it_should(model: Path, make_result: MakeResult, user_file: str) -> None:
-    applied = apply_result(make_result(user_file), model, options=AppliedOptions(min_elements=7))
+def test_package_holds_what_it_should(model: Path, result: Path) -> None:
+    applied = apply_result(result, model, options=AppliedOptions(min_elements=7))
     folder = model.parent / "model_kernels"
     assert {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()} == {*applied.files, "manifest.json"}
     parts = Parts(str(folder), "Gate")
@@ -81,17 +66,16 @@ def test_dry_run_changes_nothing(model: Path, make_result: MakeResult, user_file
     assert snapshot(model.parent) == applied_files
 
 
-def test_own_edits_survive_undo(model: Path, make_result: MakeResult, user_file: str) -> None:
-    result = make_result(user_file)
+def test_own_edits_survive_undo(model: Path, result: Path, user_file: str) -> None:
     apply_result(result, model)
     shutil.rmtree(result)
-    edited = "# mine\n" + model.read_text().replace("scale: float = 1.5", "scale: float = 2.5") + "\nLAST = 1\n"
-    model.write_text(edited)
-    undone = undo(model)
-    assert not undone.restored
-    assert (
-        model.read_text() == "# mine\n" + user_file.replace("scale: float = 1.5", "scale: float = 2.5") + "\nLAST = 1\n"
-    )
+
+    def edited(text: str) -> str:
+        return "# mine\n" + text.replace("scale: float = 1.5", "scale: float = 2.5") + "\nLAST = 1\n"
+
+    model.write_text(edited(model.read_text()))
+    assert not undo(model).restored
+    assert model.read_text() == edited(user_file)
 
 
 def test_two_classes_are_undone_one_by_one(model: Path, make_result: MakeResult, user_file: str) -> None:
@@ -125,9 +109,7 @@ def test_applying_again_replaces_the_class(model: Path, make_result: MakeResult,
 
 
 def test_lines_of_before_become_those_of_today(model: Path, make_result: MakeResult, user_file: str) -> None:
-    """A file that was edited by an older version, without a block, is accepted, and gets the block together with new
-    kernels.
-    """
+    """A file that an older version edited, without a block, is accepted, and gets the block with new kernels."""
     before = snapshot(model.parent)
     apply_result(make_result(user_file), model)
     today = model.read_text()
@@ -151,15 +133,15 @@ def test_files_changed_by_hand_are_left(model: Path, make_result: MakeResult, us
     assert model.read_text() == user_file
 
 
-def test_undo_without_the_package(model: Path, make_result: MakeResult, user_file: str) -> None:
-    apply_result(make_result(user_file), model)
+def test_undo_without_the_package(model: Path, result: Path, user_file: str) -> None:
+    apply_result(result, model)
     shutil.rmtree(model.parent / "model_kernels")
     assert undo(model).classes == ("Gate",)
     assert model.read_text() == user_file
 
 
-def test_undo_without_the_file(model: Path, make_result: MakeResult, user_file: str) -> None:
-    apply_result(make_result(user_file), model)
+def test_undo_without_the_file(model: Path, result: Path) -> None:
+    apply_result(result, model)
     model.unlink()
     undo(model)
     assert list(model.parent.iterdir()) == []
@@ -187,70 +169,41 @@ def refuse(model: Path, result: Path, cause: str) -> None:
     assert snapshot(model.parent) == before
 
 
-def test_changed_class_is_refused(model: Path, make_result: MakeResult, user_file: str) -> None:
-    result = make_result(user_file)
+def test_changed_class_is_refused(model: Path, result: Path, user_file: str) -> None:
     model.write_text(user_file.replace("self.weight * self.scale", "self.weight / self.scale"))
     refuse(model, result, "has changed since the job")
 
 
-def test_a_change_elsewhere_is_not_refused(model: Path, make_result: MakeResult, user_file: str) -> None:
-    result = make_result(user_file)
-    model.write_text(
-        "# comment\n"
-        + user_file.replace("return self", "return  (self").replace("scale)\n", "scale ))\n")
-        + "\nx = 1\n"
-    )
-    apply_result(result, model)
-
-
-def test_a_changed_helper_is_refused(model: Path, make_result: MakeResult, user_file: str) -> None:
-    text = user_file.replace(
-        "class Gate", "FACTOR = 1.0\n\n\ndef act(x):\n    return x * FACTOR\n\n\nclass Gate"
-    ).replace("x * torch", "act(x) * torch")
-    model.write_text(text.replace("FACTOR = 1.0", "FACTOR = 2.0"))
-    refuse(model, make_result(text), "has changed since the job")
-
-
-def test_read_only_file_is_refused(model: Path, make_result: MakeResult, user_file: str) -> None:
-    model.chmod(0o444)
-    refuse(model, make_result(user_file), "read-only")
-
-
-def test_symbolic_link_is_refused(model: Path, make_result: MakeResult, user_file: str) -> None:
-    link = model.parent / "link.py"
-    link.symlink_to(model)
-    refuse(link, make_result(user_file), "symbolic link")
-
-
-def test_somebody_else_s_folder_is_refused(model: Path, make_result: MakeResult, user_file: str) -> None:
-    (model.parent / "model_kernels").mkdir()
-    (model.parent / "model_kernels" / "mine.py").write_text("")
-    refuse(model, make_result(user_file), "in the way")
-
-
 @pytest.mark.parametrize(
-    ("name", "cause"), [("a.ipynb", "notebook"), ("a.zip/model.py", "archive"), ("b.py", "not a file")]
+    ("name", "cause"),
+    [
+        *(("a.ipynb", "notebook"), ("a.zip/model.py", "archive"), ("b.py", "not a file"), ("locked.py", "read-only")),
+        *(("link.py", "symbolic link"), ("kept.py", "in the way")),
+    ],
 )
-def test_odd_places_are_refused(name: str, cause: str, model: Path, make_result: MakeResult, user_file: str) -> None:
-    for there in ("a.ipynb", "a.zip"):
-        (model.parent / there).write_text(user_file)
-    refuse(model.parent / name, make_result(user_file), cause)
+def test_odd_files_are_refused(name: str, cause: str, model: Path, result: Path, user_file: str) -> None:
+    folder = model.parent
+    for there in ("a.ipynb", "a.zip", "locked.py", "kept.py"):
+        (folder / there).write_text(user_file)
+    (folder / "locked.py").chmod(0o444)
+    (folder / "link.py").symlink_to(model)
+    (folder / "kept_kernels").mkdir()
+    (folder / "kept_kernels" / "mine.py").write_text("")
+    refuse(folder / name, result, cause)
 
 
-def test_a_full_disk_leaves_everything_as_it_was(
-    model: Path, make_result: MakeResult, user_file: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_everything_as_it_was(model: Path, result: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fsync(descriptor: int) -> None:
         if b"_with_kernels" in Path(f"/proc/self/fd/{descriptor}").read_bytes()[:400]:
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(file_functions.os, "fsync", fsync)
-    refuse(model, make_result(user_file), "No space left")
+    refuse(model, result, "No space left")
 
 
-def test_variants_do_not_touch_the_file(model: Path, make_result: MakeResult, user_file: str, tmp_path: Path) -> None:
+def test_variants_do_not_touch_the_file(model: Path, result: Path, user_file: str, tmp_path: Path) -> None:
     before = snapshot(model.parent)
-    variants = applied_variants(make_result(user_file), model, tmp_path / "timing")
+    variants = applied_variants(result, model, tmp_path / "timing")
     assert snapshot(model.parent) == before
     assert variants.original.read_text() == user_file
     assert (variants.applied.parent / "model_kernels" / "Gate.txt").is_file()
@@ -266,8 +219,3 @@ def test_texts_come_out_as_they_went_in(parts: dict[str, bytes]) -> None:
     for cut in range(len(packed)):
         with pytest.raises(ValueError, match="cut off"):
             unpack_texts(packed[:cut], "x")
-
-
-def test_no_temporary_files_stay(model: Path, make_result: MakeResult, user_file: str) -> None:
-    apply_result(make_result(user_file), model)
-    assert not [name for _, _, names in os.walk(model.parent) for name in names if name.startswith(".")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -13,16 +12,9 @@ from kernel_assistant.session.class_edits import ChosenJobs, apply_jobs
 from kernel_assistant.session.edits import FileSelection, undo_at
 from kernel_assistant.store import JobOptions, JobState, Store
 from kernel_assistant.worker.applied.parts import Parts
+from tests.apply.conftest import change, with_width
 from tests.common.results import best, result
 from tests.common.tasks import task_of
-
-
-@pytest.fixture
-def model(tmp_path: Path, user_file: str) -> Path:
-    path = tmp_path / "project" / "model.py"
-    path.parent.mkdir()
-    path.write_text(user_file)
-    return path
 
 
 @pytest.fixture
@@ -31,13 +23,9 @@ def job(tmp_path: Path, model: Path, user_file: str, make_result):
     store = Store(tmp_path / "state")
 
     def ended(width: int = 64, *, correct: bool = True):
-        folder = make_result(user_file)
-        for name in ("graph.json", "plan.json", "facts.json"):
-            (folder / name).write_text((folder / name).read_text().replace('"64"', f'"{width}"'))
+        folder = with_width(make_result(user_file), width)
         if not correct:
-            evaluation = json.loads((folder / "evaluation.json").read_text())
-            wrong = {"outcome": "incorrect", "timing": None, "accuracy": None}
-            (folder / "evaluation.json").write_text(json.dumps({**evaluation, **wrong}))
+            change(folder / "evaluation.json", outcome="incorrect", timing=None, accuracy=None)
         task = task_of(model, user_file, "Gate", source=InputSource.recorded)
         row = store.add_job(task, JobOptions(), "cpu:0")
         artifacts = {"plan.json": str(folder / "plan.json")}

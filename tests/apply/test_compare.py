@@ -20,7 +20,7 @@ from kernel_assistant.session.scanning.program_times import CONFIDENCE, measure_
 from tests.session.test_program_gain import scan, scanned
 
 PROGRAM = """
-import sys
+import os, sys
 import torch
 from model import Gate
 
@@ -36,17 +36,19 @@ if __name__ == "__main__":
 
 
 @pytest.fixture
-def program(tmp_path: Path, user_file: str):
+def program(model: Path):
     """The scan of a program that calls the class of the user's file."""
-    folder = tmp_path / "project"
-    folder.mkdir()
-    (folder / "model.py").write_text(user_file)
-    (folder / "main.py").write_text(PROGRAM)
-    return msgspec.structs.replace(scan(scanned("Gate", 1.0)), command=(sys.executable, "main.py"), folder=str(folder))
+    model.with_name("main.py").write_text(PROGRAM)
+    command = (sys.executable, "main.py")
+    return msgspec.structs.replace(scan(scanned("Gate", 1.0)), command=command, folder=str(model.parent))
 
 
-def test_a_program_runs_without_and_with_its_kernels(program, make_result, user_file, capfd):
-    apply_result(make_result(user_file), Path(program.folder) / "model.py")
+def difference(program) -> str:
+    return measure_program(program, 1, lambda *_: None).difference
+
+
+def test_a_program_runs_without_and_with_its_kernels(program, model, result, capfd):
+    apply_result(result, model)
     assert compare_program(program, 1, as_json=True) == 0
     printed, said = capfd.readouterr()
     found = json.loads(printed)
@@ -60,33 +62,28 @@ def test_a_program_runs_without_and_with_its_kernels(program, make_result, user_
 
 
 @pytest.mark.programs
-def test_the_table_and_what_cannot_be_compared(program, make_result, user_file, capfd):
+def test_the_table_and_what_cannot_be_compared(program, model, result, capfd):
     with pytest.raises(UsageError, match="called no class with applied kernels"):
-        measure_program(program, 1, lambda *_: None)
-    apply_result(make_result(user_file), Path(program.folder) / "model.py")
+        difference(program)
+    apply_result(result, model)
     compare_program(program, 2, as_json=False)
     printed = capfd.readouterr().out
-    assert (
-        "a round of Gate" in printed
-        and "whole program" in printed
-        and "medians of 2 pairs, intervals of 50%: too few" in printed
-    )
-    main = Path(program.folder) / "main.py"
+    for said in ("a round of Gate", "whole program", "medians of 2 pairs, intervals of 50%: too few"):
+        assert said in printed
+    main, switch = model.with_name("main.py"), "os.environ['KERNEL_ASSISTANT_KERNELS']"
     # The program does another work where the kernels are switched off.
-    main.write_text(PROGRAM.replace("range(4)", "range(1 if os.environ['KERNEL_ASSISTANT_KERNELS'] else 4)")
-                    .replace("import sys", "import os, sys"))  # fmt: skip
-    assert measure_program(program, 1, lambda *_: None).difference == "the program called modules 2 to 5 times"
-    main.write_text(PROGRAM.replace("sys.exit(3)", "sys.exit(len(os.environ['KERNEL_ASSISTANT_KERNELS']))")
-                    .replace("import sys", "import os, sys"))  # fmt: skip
-    assert measure_program(program, 1, lambda *_: None).difference.endswith("exit codes: 0, 3")
+    main.write_text(PROGRAM.replace("range(4)", f"range(1 if {switch} else 4)"))
+    assert difference(program) == "the program called modules 2 to 5 times"
+    main.write_text(PROGRAM.replace("sys.exit(3)", f"sys.exit(len({switch}))"))
+    assert difference(program).endswith("exit codes: 0, 3")
     main.write_text(PROGRAM.replace("sys.exit(3)", "raise KeyboardInterrupt"))
     with pytest.raises(Cancelled):
-        measure_program(program, 1, lambda *_: None)
+        difference(program)
     main.write_text(PROGRAM)
-    runtime = next(Path(program.folder).glob("model_kernels/_runtime.txt"))
+    runtime = model.parent / "model_kernels" / "_runtime.txt"
     runtime.write_text(runtime.read_text().replace('"KERNEL_ASSISTANT_KERNELS"', '"NOTHING"'))
     with pytest.raises(UsageError, match="model_kernels cannot be switched off"):
-        measure_program(program, 1, lambda *_: None)
+        difference(program)
 
 
 @given(values=st.lists(st.floats(0.1, 10), min_size=1, max_size=40))

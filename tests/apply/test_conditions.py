@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from kernel_assistant.apply import AppliedOptions, apply_result
 from kernel_assistant.apply.conditions import runs_when, written_provenances
-from kernel_assistant.records import OpGraph, decode, encode
-
-MakeResult = Callable[..., Path]
+from tests.apply.conftest import change
 
 
 @pytest.mark.parametrize(
@@ -26,10 +22,9 @@ MakeResult = Callable[..., Path]
     ],
 )
 def test_one_line_says_which_calls_the_kernels_serve(
-    tmp_path: Path, user_file: str, make_result: MakeResult, options: AppliedOptions, also: tuple[str, ...]
+    model: Path, result: Path, options: AppliedOptions, also: tuple[str, ...]
 ) -> None:
-    (tmp_path / "model.py").write_text(user_file)
-    applied = apply_result(make_result(user_file), tmp_path / "model.py", options=options)
+    applied = apply_result(result, model, options=options)
     (written,) = written_provenances(applied.package, "Gate")
     line = runs_when(written)
     head, *conditions, last = line.removeprefix("runs when: ").split("; ")[0].split(", ")
@@ -42,13 +37,8 @@ def test_one_line_says_which_calls_the_kernels_serve(
 
 
 @pytest.mark.parametrize(("rows", "most"), [(8, 2**31 - 1), (2**25, 2**31)])
-def test_a_tensor_as_large_as_the_verified_one_is_served(
-    tmp_path: Path, user_file: str, make_result: MakeResult, rows: int, most: int
-) -> None:
+def test_a_tensor_as_large_as_the_verified_one_is_served(model: Path, result: Path, rows: int, most: int) -> None:
     """Beyond 2³¹ elements only what was verified is."""
-    (tmp_path / "model.py").write_text(user_file)
-    result = make_result(user_file)
-    graph = decode((result / "graph.json").read_bytes(), OpGraph)
-    (result / "graph.json").write_bytes(encode(replace(graph, dims={"B": rows})))
-    (written,) = written_provenances(apply_result(result, tmp_path / "model.py").package, "Gate")
+    change(result / "graph.json", dims={"B": rows})
+    (written,) = written_provenances(apply_result(result, model).package, "Gate")
     assert written["guard"]["max_elements"] == most

@@ -116,18 +116,17 @@ def test_two_classes_share_the_block() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [["format", "--config", "format.quote-style='single'"], ["check", "--select", "I", "--fix", "-q"]]
+    "command",
+    [
+        ["format", "--config", "format.quote-style='single'", "--line-length=60"],
+        ["check", "--select", "I", "--fix", "-q", "--config", "lint.isort.combine-as-imports=true"],
+    ],
 )
 def test_a_formatter_may_have_been_there(command: list[str], tmp_path: Path) -> None:
     path = tmp_path / "model.py"
     before = "import torch\nfrom torch import nn\nfrom runpy import run_module\n\n\nclass Net(nn.Module):\n    x = 1\n"
     path.write_text(applied(before))
-    config = (
-        ["--isolated", "--line-length=60"]
-        if command[0] == "format"
-        else ["--isolated", "--config", "lint.isort.combine-as-imports=true"]
-    )
-    subprocess.run([sys.executable, "-m", "ruff", *command, *config, str(path)], check=True)
+    subprocess.run([sys.executable, "-m", "ruff", *command, "--isolated", str(path)], check=True)
     formatted = path.read_text()
     assert formatted != applied(before)
     result = undone(formatted)
@@ -183,16 +182,12 @@ def test_a_broken_file_loses_exactly_our_lines() -> None:
         ("def _with_kernels(): pass\nclass Net: pass\n", "_with_kernels"),
         ("from own import warnings\nclass Net: pass\n", "name warnings"),
         ("import own as runpy\nclass Net: pass\n", "name runpy"),
+        pytest.param(applied(PLAIN), "already", id="twice"),
     ],
 )
 def test_refusals(text: str, cause: str) -> None:
     with pytest.raises(UsageError, match=cause):
         applied(text)
-
-
-def test_twice_is_refused() -> None:
-    with pytest.raises(UsageError, match="already"):
-        applied(applied(PLAIN))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -22,14 +21,13 @@ from kernel_assistant.environment.freeform_build import compile_kernels
 from kernel_assistant.environment.freeform_candidate import ModelCandidate, load_candidate
 from kernel_assistant.environment.screens.screen_python import screen_python
 from kernel_assistant.errors import UsageError
-from kernel_assistant.records import BufferSpec, Candidate, KernelTask, Launch, Outcome, Plan, decode, encode
+from kernel_assistant.records import BufferSpec, Candidate, KernelTask, Launch, Outcome, Plan, decode, to_builtins
 from kernel_assistant.sandbox.choose import choose
+from kernel_assistant.worker.runner.plan import evaluate
+from tests.apply.conftest import MakeResult, Python, change
 from tests.common.caches import new_cache
 from tests.common.kernelbench import AS_KERNELBENCH_DOES
 from tests.freeform.judged import verify_path
-
-MakeResult = Callable[..., Path]
-Python = Callable[..., str]
 
 INPUTS = "\n\ndef get_inputs():\n    return [torch.randn(8, 64)]\n"
 
@@ -56,13 +54,10 @@ def result(make_result: MakeResult, user_file: str) -> Path:
 def cuda_result(result: Path) -> Path:
     """The same class with kernels for a GPU."""
     plan = decode((result / "plan.json").read_bytes(), Plan)
-    launch = msgspec.structs.replace(
-        plan.launches[0], grid=("B", "1", "1"), block=("min(64, 128)", "1", "1"), shared="64*4"
-    )
-    plan = msgspec.structs.replace(plan, target="cuda", launches=(launch,))
-    (result / "plan.json").write_bytes(encode(plan))
-    task = decode((result / "task.json").read_bytes(), KernelTask)
-    (result / "task.json").write_bytes(encode(msgspec.structs.replace(task, target="cuda")))
+    geometry = {"grid": ("B", "1", "1"), "block": ("min(64, 128)", "1", "1"), "shared": "64*4"}
+    launch = msgspec.structs.replace(plan.launches[0], **geometry)
+    change(result / "plan.json", target="cuda", launches=[to_builtins(launch)])
+    change(result / "task.json", target="cuda")
     shutil.rmtree(result / "sources")
     (result / "sources").mkdir()
     (result / "sources" / "gate.cu").write_text(CUDA_SOURCE)
@@ -107,12 +102,8 @@ def test_a_workdir_is_read_back_and_its_kernels_compile(cuda_result: Path, tmp_p
     candidate = load_candidate(folder)
     assert isinstance(candidate, ModelCandidate) and candidate.is_workdir and "class Model(" in candidate.reference
     assert screen_candidate(candidate) == ()
-    assert sorted(candidate.sources) == [
-        "binding.cpp",
-        "binding_registry.h",
-        "kernels/gate_kernels.cu",
-        "kernels/gate_kernels_binding.cpp",
-    ]
+    kernels = ["kernels/gate_kernels.cu", "kernels/gate_kernels_binding.cpp"]
+    assert sorted(candidate.sources) == ["binding.cpp", "binding_registry.h", *kernels]
     assert "return cuda_extension.gate_kernels_forward(x, self.weight)" in candidate.text
     # What tells pybind11 what a tensor is: without it the function takes none.
     assert "#include <torch/extension.h>" in candidate.sources["kernels/gate_kernels_binding.cpp"]
@@ -132,8 +123,6 @@ EXPRESSIONS = ["B*64 + 7", "cdiv(B*3, 4) % 5", "min(B, 128) - max(N, 2)*0", "B//
 
 
 def test_expressions_of_sizes_mean_the_same_in_cpp(tmp_path: Path) -> None:
-    from kernel_assistant.worker.runner.plan import evaluate
-
     lines = [f'  printf("%lld\\n", (long long)({to_cpp(one)}));' for one in EXPRESSIONS]
     body = "#include <cstdint>\n#include <cstdio>\nint main() { const int64_t d_B = 37, d_N = 5;\n"
     (tmp_path / "main.cpp").write_text(body + "\n".join(lines) + "\n}\n")
@@ -209,7 +198,7 @@ def test_what_cannot_be_exported_is_refused(result: Path, tmp_path: Path) -> Non
         export(result, "cuda-agent", tmp_path / "out")
     task = decode((result / "task.json").read_bytes(), KernelTask)
     relative = task.content.replace("import torch\n", "import torch\nfrom . import other\n", 1)
-    (result / "task.json").write_bytes(encode(msgspec.structs.replace(task, content=relative)))
+    change(result / "task.json", content=relative)
     with pytest.raises(UsageError, match="imports from its own package"):
         export(result, "package", tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -224,9 +213,8 @@ def test_an_inline_file_runs_as_kernelbench_runs_it(result: Path, tmp_path: Path
 
 def test_what_has_no_inline_form_runs_through_a_package(result: Path, tmp_path: Path, python: Python) -> None:
     """Here because of a strided buffer; libraries, PyTorch's calls and sizes of no single axis go the same way."""
-    plan = decode((result / "plan.json").read_bytes(), Plan)
     strided = BufferSpec(name="unused", dtype="f32", shape=("B", "64"), strides=("64", "1"))
-    (result / "plan.json").write_bytes(encode(msgspec.structs.replace(plan, scratch=(strided,))))
+    change(result / "plan.json", scratch=[to_builtins(strided)])
     text, reference, *package = export(result, "kernelbench", tmp_path / "out").files
     assert (tmp_path / "out" / "model_new_kernels" / "load.py") in package
     assert python(AS_KERNELBENCH_DOES, tmp_path, str(reference), str(text)) == "as package\n"
@@ -254,7 +242,6 @@ def test_inline_kernels_can_be_declined(result: Path, tmp_path: Path) -> None:
 
 
 def test_a_size_that_no_axis_shows_is_refused_in_a_workdir(cuda_result: Path, tmp_path: Path) -> None:
-    plan = decode((cuda_result / "plan.json").read_bytes(), Plan)
-    (cuda_result / "plan.json").write_bytes(encode(msgspec.structs.replace(plan, dims=("B", "M"))))
+    change(cuda_result / "plan.json", dims=["B", "M"])
     with pytest.raises(UsageError, match="size M"):
         export(cuda_result, "cuda-agent", tmp_path / "out")

@@ -7,7 +7,7 @@ import gc
 import os
 import pickle
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -110,11 +110,8 @@ def test_threads_and_the_garbage_collector_may_free_at_any_time() -> None:
             if turn == 8:
                 gc.collect()
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, range(4)))
     assert wrong == []
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,9 +13,7 @@ from kernel_assistant.records import to_builtins
 from kernel_assistant.source.build import build_task
 from kernel_assistant.worker.applied.calls import describe_result, result_builder
 from kernel_assistant.worker.opening.open_task import open_task
-
-MakeResult = Callable[..., Path]
-Python = Callable[..., str]
+from tests.apply.conftest import STRICT, MakeResult, Python, change
 
 OUT = '''
 @dataclasses.dataclass
@@ -34,10 +31,7 @@ def get_inputs():
 if __name__'''
 
 USE = """
-import runpy, sys, warnings
-warnings.simplefilter("error", RuntimeWarning)
-sys.path.insert(0, "")
-import torch, model
+import model
 torch.set_grad_enabled(False)
 module, x = model.Gate().eval(), torch.randn(5, 64)
 want = x * torch.sigmoid(x) * module.weight * module.scale
@@ -59,10 +53,8 @@ def returning_out(user_file: str) -> str:
 
 @pytest.mark.slow
 def test_a_dataclass_of_the_users_own_file(
-    tmp_path: Path, make_result: MakeResult, returning_out: str, python: Python
+    tmp_path: Path, model: Path, make_result: MakeResult, returning_out: str, python: Python
 ) -> None:
-    model = tmp_path / "project" / "model.py"
-    model.parent.mkdir()
     model.write_text(returning_out)
     opened = open_task(to_builtins(build_task(f"{model}:Gate", target="cpu", numerics="strict")), "cpu")
     parts = {"y": {"output": 0}, "rest": {"value": None}}
@@ -70,27 +62,19 @@ def test_a_dataclass_of_the_users_own_file(
     assert [spec["shape"] for spec in opened.out_specs] == [["B", "64"]]
 
     folder = make_result(returning_out)
-    facts = json.loads((folder / "facts.json").read_text())
-    (folder / "facts.json").write_text(json.dumps({**facts, "result": opened.facts["result"]}))
+    change(folder / "facts.json", result=opened.facts["result"])
     apply_result(folder, model)
-    assert python(USE, model.parent) == "{'kernel': 2, 'fallbacks': {}}\n"
+    assert python(STRICT + USE, model.parent) == "{'kernel': 2, 'fallbacks': {}}\n"
     alone = export_model_new(folder, tmp_path / "alone")
     code = "import sys, torch; sys.path.insert(0, ''); import model_new as m; torch.set_grad_enabled(False)\n"
     code += "print(type(m.ModelNew().eval()(torch.randn(3, 64))) is m.Out)"
     assert python(code, alone.parent) == "True\n"
 
 
-def test_a_class_that_is_gone_leaves_the_original(
-    tmp_path: Path, make_result: MakeResult, user_file: str, python: Python
-) -> None:
-    model = tmp_path / "project" / "model.py"
-    model.parent.mkdir()
-    model.write_text(user_file)
-    folder = make_result(user_file)
-    facts = json.loads((folder / "facts.json").read_text())
+def test_a_class_that_is_gone_leaves_the_original(model: Path, result: Path, python: Python) -> None:
     gone = {"module": "no.such.place", "class": "Out", "form": "keywords", "parts": {"y": {"output": 0}}}
-    (folder / "facts.json").write_text(json.dumps({**facts, "result": {"object": gone}}))
-    apply_result(folder, model)
+    change(result / "facts.json", result={"object": gone})
+    apply_result(result, model)
     code = "import sys, warnings; warnings.simplefilter('ignore'); sys.path.insert(0, ''); import model, torch, runpy\n"
     code += "print(type(model.Gate()(torch.randn(3, 64))).__name__, "
     code += "runpy.run_path('model_kernels/load.py')['counters']()['Gate']['unused'])"

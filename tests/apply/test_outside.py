@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from kernel_assistant.apply import apply_outside, is_installed, replaced_in, undo_outside
 from kernel_assistant.errors import UsageError
-from kernel_assistant.records import KernelTask, decode, encode
 from kernel_assistant.session.edits import FileSelection, find_place, undo_at
 from kernel_assistant.store import Store
-
-MakeResult = Callable[..., Path]
-Python = Callable[..., str]
+from tests.apply.conftest import STRICT, MakeResult, Python, snapshot, with_module
 
 MAIN = '''"""A program."""
 import sys
@@ -26,10 +21,7 @@ module = Gate().eval()
 '''
 
 USE = """
-import copy, pickle, sys, warnings
-warnings.simplefilter("error", RuntimeWarning)
-sys.path[:0] = ["", "site-packages"]
-import torch
+import copy, pickle
 {line}
 from vendor.layers import Gate
 import kernels_for_vendor
@@ -67,43 +59,43 @@ def library(tmp_path: Path, user_file: str) -> Path:
 
 
 @pytest.fixture
+def project(library: Path) -> Path:
+    """The folder of the project that has the library installed."""
+    return library.parents[2]
+
+
+@pytest.fixture
+def main(project: Path) -> Path:
+    """The project's program."""
+    path = project / "main.py"
+    path.write_text(MAIN)
+    return path
+
+
+@pytest.fixture
 def result(make_result: MakeResult, user_file: str) -> Path:
-    folder = make_result(user_file)
-    task = decode((folder / "task.json").read_bytes(), KernelTask)
-    task = msgspec.structs.replace(task, module_name="vendor.layers")
-    (folder / "task.json").write_bytes(encode(task))
-    return folder
-
-
-def everything(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and "__pycache__" not in path.parts
-    }
+    return with_module(make_result(user_file), "vendor.layers")
 
 
 @pytest.mark.programs
 @pytest.mark.slow
-def test_importing_the_package_replaces_forward(library: Path, result: Path, python: Python) -> None:
-    project = library.parents[2]
+def test_importing_the_package_replaces_forward(library: Path, project: Path, result: Path, python: Python) -> None:
     assert is_installed(library) and not is_installed(project / "model.py")
-    before = everything(project)
+    before = snapshot(project)
     applied = apply_outside(result, library, project)
     assert applied.import_line == "import kernels_for_vendor  # noqa: F401"
     assert library.read_bytes() == before["site-packages/vendor/layers.py"]
-    assert python(USE.format(line=applied.import_line), project) == "served\n"
+    assert python(STRICT + USE.format(line=applied.import_line), project) == "served\n"
     undone = undo_outside(applied.package)
     assert undone.restored and undone.classes == ("Gate",)
-    assert everything(project) == before
+    assert snapshot(project) == before
 
 
 @pytest.mark.programs
 @pytest.mark.slow
-def test_the_line_is_put_into_a_file_and_taken_out(library: Path, result: Path, python: Python) -> None:
-    project = library.parents[2]
-    main = project / "main.py"
-    main.write_text(MAIN)
+def test_the_line_is_put_into_a_file_and_taken_out(
+    library: Path, project: Path, main: Path, result: Path, python: Python
+) -> None:
     dry = apply_outside(result, library, project, into=main, dry_run=True)
     assert "+import kernels_for_vendor" in dry.diff and not dry.package.exists() and main.read_text() == MAIN
     applied = apply_outside(result, library, project, into=main)
@@ -111,18 +103,17 @@ def test_the_line_is_put_into_a_file_and_taken_out(library: Path, result: Path, 
     assert lines[4] == "import kernels_for_vendor  # noqa: F401" and applied.import_line == ""
     apply_outside(result, library, project, into=main)
     assert main.read_text().splitlines() == lines
-    assert python(USE.format(line="from main import module as theirs"), project) == "served\n"
+    assert python(STRICT + USE.format(line="from main import module as theirs"), project) == "served\n"
     main.write_text(main.read_text().replace("  # noqa: F401", "") + "# more\n")
     undo_outside(applied.package)
     assert main.read_text() == MAIN + "# more\n"
     assert not applied.package.exists()
 
 
-def test_undo_of_the_file_that_imports_the_package_takes_it_back(library: Path, result: Path, tmp_path: Path) -> None:
-    project, store = library.parents[2], Store(tmp_path / "state")
-    main = project / "main.py"
-    main.write_text(MAIN)
-    applied = apply_outside(result, library, project, into=main)
+def test_undo_of_the_file_that_imports_the_package_takes_it_back(
+    library: Path, project: Path, main: Path, result: Path, tmp_path: Path
+) -> None:
+    store, applied = Store(tmp_path / "state"), apply_outside(result, library, project, into=main)
     for what in (str(main), f"{main}:Gate"):
         assert find_place(store, what).path == applied.package
     assert find_place(store, f"{main}:Other") == FileSelection(main, "Other")
@@ -131,8 +122,7 @@ def test_undo_of_the_file_that_imports_the_package_takes_it_back(library: Path, 
     assert find_place(store, str(main)) == FileSelection(main, "")
 
 
-def test_an_upgraded_library_keeps_its_own_forward(library: Path, result: Path, python: Python) -> None:
-    project = library.parents[2]
+def test_an_upgraded_library_keeps_its_own_forward(library: Path, project: Path, result: Path, python: Python) -> None:
     apply_outside(result, library, project)
     library.write_text(library.read_text().replace("* self.scale)", "* self.scale + 1)"))
     code = """
@@ -150,16 +140,16 @@ print([str(one.message) for one in said])
         apply_outside(result, library, project)
 
 
-def test_a_missing_library_is_said_once_and_does_no_harm(library: Path, result: Path, python: Python) -> None:
-    project = library.parents[2]
+def test_a_missing_library_is_said_once_and_does_no_harm(
+    library: Path, project: Path, result: Path, python: Python
+) -> None:
     apply_outside(result, library, project)
     library.unlink()
     code = 'import sys, warnings\nwarnings.simplefilter("always")\nsys.path.insert(0, "")\nimport kernels_for_vendor\n'
     assert python(code + 'print(kernels_for_vendor.counters()["Gate"]["kernel"])', project) == "0\n"
 
 
-def test_what_is_in_the_way_stays(library: Path, result: Path) -> None:
-    project = library.parents[2]
+def test_what_is_in_the_way_stays(library: Path, project: Path, result: Path) -> None:
     (project / "kernels_for_vendor").mkdir()
     (project / "kernels_for_vendor" / "mine.py").write_text("")
     with pytest.raises(UsageError, match="in the way"):
@@ -178,28 +168,20 @@ def test_what_is_in_the_way_stays(library: Path, result: Path) -> None:
 @pytest.mark.programs
 @pytest.mark.slow
 def test_two_classes_of_one_name_have_a_package_each(
-    library: Path, result: Path, make_result: MakeResult, user_file: str, python: Python
+    library: Path, project: Path, main: Path, result: Path, make_result: MakeResult, user_file: str, python: Python
 ) -> None:
-    project = library.parents[2]
     other_file = library.parent / "other" / "layers.py"
     other_file.parent.mkdir()
     (other_file.parent / "__init__.py").write_text("")
     other_file.write_text(user_file)
-    other = make_result(user_file)
-    task = decode((other / "task.json").read_bytes(), KernelTask)
-    (other / "task.json").write_bytes(encode(msgspec.structs.replace(task, module_name="vendor.other.layers")))
-    main = project / "main.py"
-    main.write_text(MAIN)
+    other = with_module(make_result(user_file), "vendor.other.layers")
     first = apply_outside(result, library, project, into=main)
     second = apply_outside(other, other_file, project, into=main)
     assert [first.package.name, second.package.name] == ["kernels_for_vendor", "kernels_for_vendor_other_layers"]
     assert replaced_in((project,), library) == {"Gate": first.package}
     assert replaced_in((project,), other_file) == {"Gate": second.package}
     code = """
-import sys, warnings
-warnings.simplefilter("error", RuntimeWarning)
-sys.path[:0] = ["", "site-packages"]
-import torch, main, vendor.layers, vendor.other.layers
+import main, vendor.layers, vendor.other.layers
 import kernels_for_vendor, kernels_for_vendor_other_layers
 torch.set_grad_enabled(False)
 for layers, count in ((vendor.layers, 1), (vendor.other.layers, 2)):
@@ -207,7 +189,7 @@ for layers, count in ((vendor.layers, 1), (vendor.other.layers, 2)):
         layers.Gate().eval()(torch.randn(5, 64))
 print(*(one.counters()["Gate"]["kernel"] for one in (kernels_for_vendor, kernels_for_vendor_other_layers)))
 """
-    assert python(code, project) == "1 2\n"
+    assert python(STRICT + code, project) == "1 2\n"
     undo_outside(first.package)
     assert "import kernels_for_vendor_other_layers" in main.read_text()
     # Applied again, it stays in the package where it is, although the other name is free now.
@@ -219,38 +201,31 @@ print(*(one.counters()["Gate"]["kernel"] for one in (kernels_for_vendor, kernels
 @pytest.mark.programs
 @pytest.mark.slow
 def test_classes_of_one_library_share_a_package(
-    library: Path, result: Path, make_result: MakeResult, user_file: str, python: Python
+    library: Path, project: Path, main: Path, result: Path, make_result: MakeResult, user_file: str, python: Python
 ) -> None:
-    project = library.parents[2]
     text = user_file.replace("class Gate(", "class Port(").replace("Gate", "Port")
     (library.parent / "ports.py").write_text(text)
-    other = make_result(text, class_name="Port")
-    task = decode((other / "task.json").read_bytes(), KernelTask)
-    (other / "task.json").write_bytes(encode(msgspec.structs.replace(task, module_name="vendor.ports")))
-    main = project / "main.py"
-    main.write_text(MAIN)
+    other = with_module(make_result(text, class_name="Port"), "vendor.ports")
     apply_outside(result, library, project, into=main)
     applied = apply_outside(other, library.parent / "ports.py", project)
     code = """
-import sys, warnings
-warnings.simplefilter("error", RuntimeWarning)
-sys.path[:0] = ["", "site-packages"]
-import torch, kernels_for_vendor, vendor.layers, vendor.ports
+import kernels_for_vendor, vendor.layers, vendor.ports
 torch.set_grad_enabled(False)
 for cls in (vendor.layers.Gate, vendor.ports.Port):
     cls().eval()(torch.randn(5, 64))
 print(*sorted((name, found["kernel"]) for name, found in kernels_for_vendor.counters().items()))
 """
-    assert python(code, project) == "('Gate', 1) ('Port', 1)\n"
+    assert python(STRICT + code, project) == "('Gate', 1) ('Port', 1)\n"
     assert undo_outside(applied.package, "Port").classes == ("Port",)
     assert not (applied.package / "Port").exists() and "import kernels_for_vendor" in main.read_text()
-    assert python(code, project) == "('Gate', 1)\n"
+    assert python(STRICT + code, project) == "('Gate', 1)\n"
     undo_outside(applied.package)
     assert not applied.package.exists() and main.read_text() == MAIN
 
 
-def test_a_projects_packages_are_found_by_the_librarys_file(library: Path, result: Path, tmp_path: Path) -> None:
-    project = library.parents[2]
+def test_a_projects_packages_are_found_by_the_librarys_file(
+    library: Path, project: Path, result: Path, tmp_path: Path
+) -> None:
     (project / "scripts").mkdir()
     assert replaced_in((project,), library) == {}
     applied = apply_outside(result, library, project / "scripts")

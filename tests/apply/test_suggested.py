@@ -16,22 +16,19 @@ from kernel_assistant_lsp.text.snapshot import Snapshot
 from tests.lsp.features.records import job
 
 
-def test_suggestion_then_apply_then_undo(make_result, user_file: str, tmp_path: Path) -> None:
-    path = tmp_path / "model.py"
-    path.write_text(user_file)
-    result = make_result(user_file)
+def test_suggestion_then_apply_then_undo(model: Path, result: Path, user_file: str) -> None:
     row = job(content=user_file)
-    row = replace(row, task=replace(row.task, class_name="Gate", path=str(path)))
-    here = Snapshot(path.as_uri(), path, user_file, 1)
+    row = replace(row, task=replace(row.task, class_name="Gate", path=str(model)))
+    here = Snapshot(model.as_uri(), model, user_file, 1)
     above = next(number for number in range(len(here.starts)) if here.line(number).startswith("class Gate")) - 1
     (item,) = ghost.body(here, Position(above, 0), row)
     assert item.range is not None and isinstance(item.insert_text, str)
     start, end = here.offset(item.range.start), here.offset(item.range.end)
     taken = user_file[:start] + item.insert_text + user_file[end:]
-    applied = apply_result(result, path, text=taken)
+    applied = apply_result(result, model, text=taken)
     assert applied.text.replace(f"\n{BLOCK}\n", "") == taken and (applied.package / "manifest.json").is_file()
-    path.write_text(applied.text)
-    assert undo(path).classes == ("Gate",)
-    assert path.read_text().split() == user_file.split() and not applied.package.exists()
+    model.write_text(applied.text)
+    assert undo(model).classes == ("Gate",)
+    assert model.read_text().split() == user_file.split() and not applied.package.exists()
     with pytest.raises(UsageError):
-        apply_result(result, path, text=taken.replace("self.scale", "2 * self.scale"))
+        apply_result(result, model, text=taken.replace("self.scale", "2 * self.scale"))

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -17,7 +14,7 @@ from kernel_assistant_training.options.commands import run_command
 from kernel_assistant_training.ppo.model.actor import HEAD, Actor
 from kernel_assistant_training.ppo.store import TrajectoryStore
 from tests.base.models import save
-from tests.base.test_together import LAUNCHED
+from tests.base.test_together import launch
 from tests.ppo.conftest import cache  # noqa: F401 - a fixture
 
 pytestmark = [pytest.mark.learns, pytest.mark.slow]
@@ -56,9 +53,8 @@ def test_adapters_go_from_stage_to_stage_and_on_after_an_end(folder, tmp_path):
     assert not any(weight.any() for name, weight in begun.items() if "lora_B" in name)
     assert all(weight.any() for weight in ended.values())
 
-    run_command(
-        "critic", f"--base {newest} --out {tmp_path / 'critic'} --trajectories {single} {PLAYED} --epochs 1".split()
-    )
+    words = f"--base {newest} --out {tmp_path / 'critic'} --trajectories {single} {PLAYED} --epochs 1".split()
+    run_command("critic", words)
     judged = tmp_path / "critic" / "checkpoint-000001"
     kept = load_file(judged / "adapter" / "adapter_model.safetensors")
     assert all(torch.equal(weight, kept[name]) for name, weight in ended.items())
@@ -66,10 +62,7 @@ def test_adapters_go_from_stage_to_stage_and_on_after_an_end(folder, tmp_path):
 
     agent = folder("agent")
     words = f"--base {judged} --out {agent} {PLAYED} {LEARNED} --context 4096 --turns 2 --iterations 1".split()
-    known = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    launched = [sys.executable, *LAUNCHED, "-m", "kernel_assistant_training", "ppo_agent", *words]
-    done = subprocess.run(launched, env=known, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+    launch("-m", "kernel_assistant_training", "ppo_agent", *words)
     (_, line) = lines(agent)
     # Held to the adapters that it began with, not to the base.
     assert line["kl_reference"] == pytest.approx(0, abs=1e-5)

@@ -37,13 +37,18 @@ def given(tmp_path_factory):
     return base, folder
 
 
+def launch(*words):
+    """Runs two processes."""
+    known = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    argv = [sys.executable, *LAUNCHED, *map(str, words)]
+    done = subprocess.run(argv, env=known, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
 @pytest.fixture(scope="module")
 def both(given, tmp_path_factory):
     out = tmp_path_factory.mktemp("both")
-    known = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    argv = [sys.executable, *LAUNCHED, str(PROGRAM), *map(str, given), str(out)]
-    done = subprocess.run(argv, env=known, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+    launch(PROGRAM, *given, out)
     return out
 
 

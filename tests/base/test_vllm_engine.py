@@ -12,13 +12,11 @@ from kernel_assistant_training.ppo.engines.engine import engine
 from kernel_assistant_training.ppo.engines.engine_options import EngineOptions
 from kernel_assistant_training.ppo.model.actor import Actor
 from kernel_assistant_training.ppo.model.base import PolicyModelOptions
-from kernel_assistant_training.ppo.trajectory import ReplySpans
-from kernel_assistant_training.ppo.updates.batches import PaddedBatch
 from kernel_assistant_training.ppo.updates.importance import RatioBounds
 from kernel_assistant_training.ppo.updates.kl import KlControl
 from kernel_assistant_training.ppo.updates.update import Learner, UpdateOptions
 from tests.base.models import FAMILIES, save
-from tests.base.test_engines import asked
+from tests.base.test_engines import asked, difference
 from tests.ppo.trajectories import several
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -28,18 +26,6 @@ EXACT, ROUNDED = (0.05, 0.3) if DEVICE.type == "cpu" else (0.3, 0.3)
 
 #: The trajectories are of the trainer on the CPU.
 LOOSE = RatioBounds(low=0.0, high=1e9, impossible=-1e9)
-
-
-def away(actor, wanted, replies):
-    """The largest difference between the log-probabilities of sampler and trainer, in nats."""
-    said = [
-        ReplySpans((*one.prompt, *reply.ids), ((len(one.prompt), len(reply.ids)),), tuple(reply.logprobs))
-        for one, reply in zip(wanted, replies, strict=True)
-    ]
-    rows = PaddedBatch.of(said, range(len(said)), DEVICE)
-    with torch.no_grad():
-        mine = actor(rows.ids, rows.actions).logprobs
-    return float((mine - rows.sampled)[rows.actions].abs().max())
 
 
 @pytest.mark.parametrize("rank", [0, 4])
@@ -56,21 +42,21 @@ def test_tokens_and_probabilities_are_those_of_the_newest_weights(rank, tmp_path
     server = engine(actor, [end], rows=4, context=256, options=options, folder=base, serving=tmp_path / "run")
     try:
         first = server.decode(wanted)
-        assert away(actor, wanted, first) < EXACT
+        assert difference(actor, wanted, first) < EXACT
         assert [one.ids for one in server.decode(wanted)] == [one.ids for one in first], "seeds draw the same"
         for one in first:
             assert one.ended == (one.ids[-1] == end) and (one.ended or len(one.ids) == 12)
         learner = Learner(actor, UpdateOptions(rate=1e-2, warmup=1, steps=1, bounds=LOOSE), KlControl(0.0))
         learner.update(several(Actor.load(base, torch.device("cpu")), 6), Random(0))
-        assert away(actor, wanted, first) > ROUNDED, "the update is seen in the numbers"
+        assert difference(actor, wanted, first) > ROUNDED, "the update is seen in the numbers"
         # On a GPU it sleeps now.
         server.rest()
         server.load(actor)
         second = server.decode(wanted)
         # What is served is rounded to bfloat16, adapters are not.
-        assert away(actor, wanted, second) < (EXACT if rank else ROUNDED)
+        assert difference(actor, wanted, second) < (EXACT if rank else ROUNDED)
         server.rest()
-        assert away(actor, wanted, server.decode(wanted)) < (EXACT if rank else ROUNDED)
+        assert difference(actor, wanted, server.decode(wanted)) < (EXACT if rank else ROUNDED)
     finally:
         server.close()
     with pytest.raises(EngineError):

@@ -57,14 +57,18 @@ extern "C" void gate(const gate_args* a) {
 }
 """
 
-PLAN = Plan(
-    target="cpu",
-    dims=("B",),
-    inputs=(BufferSpec(name="x0", dtype="f32", shape=("B", "64")), BufferSpec(name="p0", dtype="f32", shape=("64",))),
-    outputs=(BufferSpec(name="out0", dtype="f32", shape=("B", "64")),),
-    launches=(Launch(symbol="gate", args=(("x", "x0"), ("w", "p0"), ("out", "out0"), ("rows", "B"), ("width", "64"))),),
-    schedule="rows",
-)
+
+def write_workspace(folder: Path, target: str, name: str, source: str, **launch: tuple[str, ...]) -> None:
+    """Writes the plan of a kernel of the class, and its source, below `folder`."""
+    x, out = (BufferSpec(name=name, dtype="f32", shape=("B", "64")) for name in ("x0", "out0"))
+    weight = BufferSpec(name="p0", dtype="f32", shape=("64",))
+    args = (("x", "x0"), ("w", "p0"), ("out", "out0"), ("rows", "B"), ("width", "64"))
+    launches = (Launch(symbol="gate", args=args, **launch),)
+    plan = Plan(target=target, dims=("B",), inputs=(x, weight), outputs=(out,), launches=launches, schedule="by hand")
+    (folder / "workspace").mkdir()
+    (folder / "workspace" / "plan.json").write_bytes(encode(plan))
+    (folder / "workspace" / name).write_text(source)
+
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -83,6 +87,10 @@ class Project:
     @property
     def kernels(self) -> Path:
         return self.folder / "model_kernels" / "Gate"
+
+    @property
+    def source(self) -> Path:
+        return self.kernels / "sources" / "gate.cpp"
 
     def check(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return self.run("check", "--python", sys.executable, *arguments, cwd=self.folder)
@@ -109,15 +117,10 @@ def command(python_path: str) -> Iterator[Run]:
 
 @pytest.fixture(scope="session")
 def verified(command: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with `model.py` and a finished job, the last one of the host, which verified hand-written kernels for
-    its class.
-    """
+    """A folder with `model.py` and the last job of the host, which verified hand-written kernels for its class."""
     folder = tmp_path_factory.mktemp("verified")
     (folder / "model.py").write_text(MODEL)
-    workspace = folder / "workspace"
-    workspace.mkdir()
-    (workspace / "plan.json").write_bytes(encode(PLAN))
-    (workspace / "gate.cpp").write_text(SOURCE)
+    write_workspace(folder, "cpu", "gate.cpp", SOURCE)
     own = ("--python", sys.executable, "--target", "cpu")
     done = command("verify", "workspace", "--reference", "model.py", *own, cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr

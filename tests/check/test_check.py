@@ -23,9 +23,15 @@ def report(done: Any) -> CheckReport:
     return decode(done.stdout, CheckReport)
 
 
-def only(done: Any) -> ClassCheck:
-    (found,) = report(done).classes
-    return found
+def only(done: Any, code: int | None = None, status: CheckStatus | None = None) -> ClassCheck:
+    """The only class of a report; with `code` and `status`, the command ended with them."""
+    (row,) = report(done).classes
+    assert code is None or (done.returncode, row.status) == (code, status), done.stdout + done.stderr
+    return row
+
+
+def untimed(project: Any, *arguments: str) -> Any:
+    return project.check("--json", "--no-timing", *arguments)
 
 
 def rewrite(path: Path, change: Any) -> None:
@@ -34,10 +40,12 @@ def rewrite(path: Path, change: Any) -> None:
     path.write_text(json.dumps(document))
 
 
+def substitute(path: Path, old: str, new: str) -> None:
+    path.write_text(path.read_text().replace(old, new))
+
+
 def accept(project: Any) -> None:
-    """Changes the manifest so that it lists the package's files in their current form, as an author of such a change
-    would.
-    """
+    """Makes the manifest list the package's files in their current form, as an author of such a change would."""
     from kernel_assistant.apply.files import digest
 
     package = project.folder / "model_kernels"
@@ -48,30 +56,26 @@ def accept(project: Any) -> None:
 
 
 def test_what_was_verified_still_holds(project):
-    done = project.check("--json", "--no-timing")
-    found = only(done)
-    assert done.returncode == 0 and found.status is CheckStatus.ok, done.stdout + done.stderr
-    assert found.name == "model.py:Gate" and found.binary.startswith("kernels.") and found.rebuilt == "built"
-    assert found.timing is None and found.applied is None
-    assert found.recorded.versions["torch"] and found.recorded.timing is not None
+    row = only(untimed(project), 0, CheckStatus.ok)
+    assert row.name == "model.py:Gate" and row.binary.startswith("kernels.") and row.rebuilt == "built"
+    assert row.timing is None and row.applied is None
+    assert row.recorded.versions["torch"] and row.recorded.timing is not None
 
 
 @pytest.mark.programs
 @pytest.mark.timed
 def test_timing_compares_the_file_and_the_gate_decides(project):
     done = project.check("--json", "--fail-under", "1000", "--junit", "out/report.xml")
-    found = only(done)
-    assert done.returncode == 1 and found.status is CheckStatus.slower, done.stdout + done.stderr
-    assert found.applied is not None and found.applied.equal and found.applied.original_ms > 0
-    assert found.timing is None
+    row = only(done, 1, CheckStatus.slower)
+    assert row.applied is not None and row.applied.equal and row.applied.original_ms > 0
+    assert row.timing is None
     suite = ET.parse(project.folder / "out" / "report.xml").getroot()[0]
     assert (suite.tag, suite.get("tests"), suite.get("failures")) == ("testsuite", "1", "1")
     case = suite[0]
     assert (case.get("classname"), case.get("name"), case.get("file")) == ("model.py", "Gate", "model.py")
     failure = case.find("failure")
-    assert (
-        failure is not None and failure.get("type") == "slower" and "the gate is 1000×" in str(failure.get("message"))
-    )
+    assert failure is not None
+    assert failure.get("type") == "slower" and "the gate is 1000×" in str(failure.get("message"))
 
     met = project.check("--fail-under", "0.0001", "--kernels")
     assert met.returncode == 0, met.stdout
@@ -81,12 +85,10 @@ def test_timing_compares_the_file_and_the_gate_decides(project):
 
 def test_a_class_that_was_edited_is_stale(project):
     """The class now computes something else, as after an upgrade."""
-    project.model.write_text(project.model.read_text().replace("* self.scale\n", "* self.scale + 1\n"))
-    done = project.check("--json")
-    found = only(done)
-    assert done.returncode == 1 and found.status is CheckStatus.stale
-    assert "has been edited since its kernels were verified" in found.message
-    project.model.write_text(project.model.read_text().replace("class Gate", "class Port"))
+    substitute(project.model, "* self.scale\n", "* self.scale + 1\n")
+    row = only(project.check("--json"), 1, CheckStatus.stale)
+    assert "has been edited since its kernels were verified" in row.message
+    substitute(project.model, "class Gate", "class Port")
     assert "no class Gate any more" in only(project.check("--json")).message
 
 
@@ -95,30 +97,22 @@ def test_a_class_that_is_built_otherwise_is_wrong(project):
     """The fingerprint does not cover constructor arguments: the class is the same, but its arguments have changed."""
     rewrite(project.kernels / "task.json", lambda task: task.update(init="(64, 2.0)"))
     accept(project)
-    done = project.check("--json", "--no-timing")
-    found = only(done)
-    assert done.returncode == 1 and found.status is CheckStatus.wrong and "incorrect" in found.message
+    assert "incorrect" in only(untimed(project), 1, CheckStatus.wrong).message
 
 
 @pytest.mark.programs
 def test_a_guard_that_sends_the_declared_call_to_the_original_is_stale(project):
     rewrite(project.kernels / "provenance.json", lambda known: known["guard"]["attributes"][""].update(scale="9.0"))
     accept(project)
-    done = project.check("--json", "--no-timing")
-    found = only(done)
-    assert done.returncode == 1 and found.status is CheckStatus.stale
-    assert found.message == "the original runs for the declared call: attributes"
+    row = only(untimed(project), 1, CheckStatus.stale)
+    assert row.message == "the original runs for the declared call: attributes"
 
 
 def test_wrong_kernels_are_wrong(project):
-    source = project.kernels / "sources" / "gate.cpp"
-    source.write_text(source.read_text().replace("1.5f", "1.25f"))
-    assert only(project.check("--json", "--no-timing")).message.startswith("Gate/sources/gate.cpp is not as it was")
+    substitute(project.source, "1.5f", "1.25f")
+    assert only(untimed(project)).message.startswith("Gate/sources/gate.cpp is not as it was")
     accept(project)
-    done = project.check("--json", "--no-timing")
-    found = only(done)
-    assert done.returncode == 1 and found.status is CheckStatus.wrong
-    assert "built anew: incorrect" in found.message
+    assert "built anew: incorrect" in only(untimed(project), 1, CheckStatus.wrong).message
 
 
 @pytest.mark.programs
@@ -126,21 +120,15 @@ def test_a_broken_binary_is_wrong(project):
     (binary,) = project.kernels.glob("kernels.*.so")
     binary.write_bytes(binary.read_bytes()[:5000])
     accept(project)
-    done = project.check("--json", "--no-timing")
-    found = only(done)
-    assert done.returncode == 1 and found.status is CheckStatus.wrong
-    assert "the binary that is loaded here" in found.message
+    assert "the binary that is loaded here" in only(untimed(project), 1, CheckStatus.wrong).message
 
 
 @pytest.mark.programs
 def test_sources_that_no_longer_compile(project):
-    source = project.kernels / "sources" / "gate.cpp"
-    source.write_text(source.read_text().replace("std::exp", "std::expo"))
+    substitute(project.source, "std::exp", "std::expo")
     accept(project)
-    done = project.check("--json", "--no-timing")
-    found = only(done)
-    assert done.returncode == 1 and found.status is CheckStatus.cannot_build
-    assert "expo" in found.message and found.rebuilt == "compile error"
+    row = only(untimed(project), 1, CheckStatus.cannot_build)
+    assert "expo" in row.message and row.rebuilt == "compile error"
 
 
 @pytest.mark.programs
@@ -148,14 +136,12 @@ def test_a_missing_architecture_is_built_when_asked(project):
     (binary,) = project.kernels.glob("kernels.*.so")
     binary.rename(binary.with_name("kernels.aarch64.so"))
     accept(project)
-    done = project.check("--json", "--no-timing")
-    found = only(done)
-    assert done.returncode == 1 and found.status is CheckStatus.no_binary
-    assert "only for aarch64; the original runs" in found.message and "--build-missing" in found.next_step
-    built = only(project.check("--json", "--no-timing", "--build-missing"))
+    row = only(untimed(project), 1, CheckStatus.no_binary)
+    assert "only for aarch64; the original runs" in row.message and "--build-missing" in row.next_step
+    built = only(untimed(project, "--build-missing"))
     assert built.status is CheckStatus.ok and built.added == built.binary == binary.name, built.message
     assert (project.kernels / "kernels.aarch64.so").exists()
-    assert only(project.check("--json", "--no-timing")).status is CheckStatus.ok
+    assert only(untimed(project)).status is CheckStatus.ok
     undone = project.run("undo", project.model, cwd=project.folder)
     assert undone.returncode == 0 and not project.kernels.parent.exists()
 
@@ -164,13 +150,10 @@ def test_a_missing_architecture_is_built_when_asked(project):
 def test_a_binary_for_other_features_stays_beside_the_new_one(project):
     """The binary was built with -march=native on a machine with more features than this one."""
 
-    def other(document):
-        document["guard"]["cpu_flags"] = ["amx_of_the_future"]
-
-    rewrite(project.kernels / "provenance.json", other)
+    rewrite(project.kernels / "provenance.json", lambda known: known["guard"].update(cpu_flags=["amx_of_the_future"]))
     accept(project)
-    assert only(project.check("--json", "--no-timing")).status is CheckStatus.no_binary
-    built = only(project.check("--json", "--no-timing", "--build-missing"))
+    assert only(untimed(project)).status is CheckStatus.no_binary
+    built = only(untimed(project, "--build-missing"))
     assert built.status is CheckStatus.ok and built.added.count(".") == 3
     flags = json.loads((project.kernels / "provenance.json").read_text())["guard"]["binary_flags"][built.added]
     assert "amx_of_the_future" not in flags
@@ -181,10 +164,10 @@ def test_without_a_gpu_cuda_kernels_cannot_run_here(project):
     rewrite(project.kernels / "plan.json", lambda plan: plan.update(target="cuda"))
     accept(project)
     done = project.check("--json", "--junit", "report.xml")
-    found = only(done)
-    if found.status is not CheckStatus.cannot_run:
+    row = only(done)
+    if row.status is not CheckStatus.cannot_run:
         pytest.skip("there is a GPU here")
-    assert done.returncode == 3 and "no NVIDIA GPU" in found.message
+    assert done.returncode == 3 and "no NVIDIA GPU" in row.message
     case = ET.parse(project.folder / "report.xml").getroot()[0][0]
     assert case.find("skipped") is not None and case.find("failure") is None
 
@@ -193,26 +176,23 @@ def test_without_a_gpu_cuda_kernels_cannot_run_here(project):
 def test_without_recorded_inputs_those_of_the_file_are_taken(project):
     rewrite(project.kernels / "task.json", lambda task: task.update(source="files"))
     accept(project)
-    assert only(project.check("--json", "--no-timing")).status is CheckStatus.ok
-    project.model.write_text(project.model.read_text().replace("def get_inputs", "def other"))
-    done = project.check("--json", "--no-timing")
-    found = only(done)
-    assert done.returncode == 2 and found.status is CheckStatus.cannot_run and "no inputs" in found.message
+    assert only(untimed(project)).status is CheckStatus.ok
+    substitute(project.model, "def get_inputs", "def other")
+    assert "no inputs" in only(untimed(project), 2, CheckStatus.cannot_run).message
 
 
 @pytest.mark.programs
 def test_every_package_below_a_folder_is_found(project):
     shutil.copytree(project.folder, project.folder / "sub" / "inner")
     shutil.copytree(project.folder / "sub", project.folder / ".hidden")
-    source = project.kernels / "sources" / "gate.cpp"
-    source.write_text("broken")
-    done = project.check("--json", "--no-timing")
+    project.source.write_text("broken")
+    done = untimed(project)
     assert done.returncode == 1
     assert {one.name: one.status for one in report(done).classes} == {
         "model.py:Gate": CheckStatus.wrong,
         "sub/inner/model.py:Gate": CheckStatus.ok,
     }
-    assert len(report(project.check("--json", "--no-timing", "sub/inner/model.py")).classes) == 1
+    assert len(report(untimed(project, "sub/inner/model.py")).classes) == 1
 
 
 def test_bad_use_is_two_lines_and_a_code(project, tmp_path):
@@ -243,24 +223,23 @@ def test_a_class_of_an_installed_library_is_checked_too(project, verified, tmp_p
     (vendor / "__init__.py").write_text("")
     assert project.run("undo", project.model, cwd=project.folder).returncode == 0
     shutil.copy(project.model, vendor / "layers.py")
-    path = {"PYTHONPATH": f"{vendor.parent}:{os.environ.get('PYTHONPATH', '')}:{Path(__file__).parents[2]}"}
-    own = ("--python", sys.executable, "--target", "cpu")
-    home = {**path, "KERNEL_ASSISTANT_HOME": str(tmp_path / "home")}
-    reference = ("--reference", vendor / "layers.py")
-    done = project.run("verify", verified / "workspace", *reference, *own, cwd=project.folder, **home)
+    path = f"{vendor.parent}:{os.environ.get('PYTHONPATH', '')}:{Path(__file__).parents[2]}"
+    home = {"cwd": project.folder, "PYTHONPATH": path, "KERNEL_ASSISTANT_HOME": str(tmp_path / "home")}
+    own = ("--reference", vendor / "layers.py", "--python", sys.executable, "--target", "cpu")
+    done = project.run("verify", verified / "workspace", *own, **home)
     assert done.returncode == 0, done.stdout + done.stderr
     try:
-        applied = project.run("apply", "last", "--force", cwd=project.folder, **home)
+        applied = project.run("apply", "last", "--force", **home)
         assert "add this line to your program: import kernels_for_vendor" in applied.stdout, applied.stderr
         checked = ("check", "--json", "--no-timing", "--python", sys.executable)
-        found = only(project.run(*checked, cwd=project.folder, **home))
-        assert found.status is CheckStatus.ok and found.name == "vendor.layers:Gate", found.message
-        (vendor / "layers.py").write_text((vendor / "layers.py").read_text().replace("* self.scale", "* 2"))
-        assert only(project.run(*checked, cwd=project.folder, **home)).status is CheckStatus.stale
+        row = only(project.run(*checked, **home))
+        assert row.status is CheckStatus.ok and row.name == "vendor.layers:Gate", row.message
+        substitute(vendor / "layers.py", "* self.scale", "* 2")
+        assert only(project.run(*checked, **home)).status is CheckStatus.stale
         (vendor / "layers.py").unlink()
-        gone = project.run(*checked, cwd=project.folder, **home)
+        gone = project.run(*checked, **home)
         assert gone.returncode == 3 and "is not installed" in only(gone).message
-        undone = project.run("undo", "kernels_for_vendor", cwd=project.folder, **home)
+        undone = project.run("undo", "kernels_for_vendor", **home)
         assert undone.returncode == 0 and not (project.folder / "kernels_for_vendor").exists()
     finally:
-        project.run("host", "stop", cwd=project.folder, **home)
+        project.run("host", "stop", **home)

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from kernel_assistant.records import BufferSpec, Evaluation, Launch, Plan, decode, encode
+from kernel_assistant.records import Evaluation, decode
 from kernel_assistant.session.reporting.check_report import CheckReport, CheckStatus
 from kernel_assistant.targets.cuda import SHIPPED
 from kernel_assistant.worker.applied.parts import Parts
+from tests.check.conftest import write_workspace
 
 pytestmark = [pytest.mark.slow, pytest.mark.gpu, pytest.mark.timeout(900)]
 
@@ -27,30 +28,12 @@ extern "C" __global__ void gate(const __grid_constant__ gate_args a) {
 }
 """
 
-PLAN = Plan(
-    target="cuda",
-    dims=("B",),
-    inputs=(BufferSpec(name="x0", dtype="f32", shape=("B", "64")), BufferSpec(name="p0", dtype="f32", shape=("64",))),
-    outputs=(BufferSpec(name="out0", dtype="f32", shape=("B", "64")),),
-    launches=(
-        Launch(
-            symbol="gate",
-            args=(("x", "x0"), ("w", "p0"), ("out", "out0"), ("rows", "B"), ("width", "64")),
-            grid=("cdiv(B*64, 256)", "1", "1"),
-            block=("256", "1", "1"),
-        ),
-    ),
-    schedule="flat",
-)
-
 
 @pytest.fixture(scope="module")
 def cuda_project(command, verified: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cuda")
     shutil.copy(verified / "model.py", folder / "model.py")
-    (folder / "workspace").mkdir()
-    (folder / "workspace" / "plan.json").write_bytes(encode(PLAN))
-    (folder / "workspace" / "gate.cu").write_text(SOURCE)
+    write_workspace(folder, "cuda", "gate.cu", SOURCE, grid=("cdiv(B*64, 256)", "1", "1"), block=("256", "1", "1"))
     done = command("verify", "workspace", "--reference", "model.py", "--python", sys.executable, cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     applied = command("apply", "last", "--force", cwd=folder)

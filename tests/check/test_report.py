@@ -21,27 +21,11 @@ from kernel_assistant.session.reporting.check_report import (
 
 
 def check(status: CheckStatus = CheckStatus.ok, speedup: float = 1.0, name: str = "a/model.py:Gate") -> ClassCheck:
-    row = AppliedRow(
-        name="alone",
-        dims={},
-        elements=1,
-        original_ms=speedup,
-        applied_ms=1.0,
-        speedup=speedup,
-        speedup_ci=(speedup * 0.99, speedup * 1.01),
-        equal=True,
-    )
-    return ClassCheck(
-        name=name,
-        class_name="Gate",
-        package="a/model_kernels",
-        target="cpu",
-        status=status,
-        message=status.value,
-        recorded=AppliedRecord(),
-        applied=row,
-        seconds=1.5,
-    )
+    times = {"original_ms": speedup, "applied_ms": 1.0, "speedup": speedup}
+    ci = (speedup * 0.99, speedup * 1.01)
+    row = AppliedRow(name="alone", dims={}, elements=1, speedup_ci=ci, equal=True, **times)
+    about = {"class_name": "Gate", "package": "a/model_kernels", "target": "cpu", "recorded": AppliedRecord()}
+    return ClassCheck(name=name, status=status, message=status.value, applied=row, seconds=1.5, **about)
 
 
 @pytest.mark.parametrize(
@@ -87,15 +71,7 @@ def test_exit_codes(classes, code):
 
 def test_only_what_cannot_run_carries_a_code():
     with pytest.raises(ValueError, match="cannot run"):
-        ClassCheck(
-            name="m.py:G",
-            class_name="G",
-            package="",
-            target="cpu",
-            status=CheckStatus.cannot_run,
-            message="",
-            recorded=AppliedRecord(),
-        )
+        check(CheckStatus.cannot_run)
 
 
 def test_junit_says_each_verdict_in_its_own_way(tmp_path: Path):
@@ -105,13 +81,8 @@ def test_junit_says_each_verdict_in_its_own_way(tmp_path: Path):
     lines = {one.name: ["\x1b[31mred\x1b[0m <tag> & \x00", "second"] for one in classes}
     write_junit(path, CheckReport(classes=classes), lines)
     suite = ET.parse(path).getroot()[0]
-    assert {key: suite.get(key) for key in ("tests", "failures", "errors", "skipped", "time")} == {
-        "tests": "5",
-        "failures": "1",
-        "errors": "1",
-        "skipped": "1",
-        "time": "7.500",
-    }
+    counts = [suite.get(key) for key in ("tests", "failures", "errors", "skipped", "time")]
+    assert counts == ["5", "1", "1", "1", "7.500"]
     kinds = [[element.tag for element in case if element.tag != "system-out"] for case in suite]
     assert kinds == [[], ["failure"], ["skipped"], ["error"], []]
     assert suite[0].get("file") == "a/model.py" and suite[4].get("file") is None

@@ -40,12 +40,13 @@ def command():
 
 @pytest.fixture
 def run(home, command):
-    """A function: arguments → the finished process, with its output as text."""
+    """A function: arguments → the finished process, with its output as text; it ends with `code`, if one is given."""
 
-    def run_command(*arguments, **environment):
-        return subprocess.run(
-            command(*arguments), capture_output=True, text=True, env={**os.environ, **environment}, check=False
-        )
+    def run_command(*arguments, code=None, **environment):
+        environ = {**os.environ, **environment}
+        done = subprocess.run(command(*arguments), capture_output=True, text=True, env=environ, check=False)
+        assert code in (None, done.returncode), done.stderr
+        return done
 
     return run_command
 

@@ -11,7 +11,9 @@ import pytest
 from tests.common.commands import run_here
 
 
-def write(home):
+@pytest.fixture
+def home(home):
+    """A folder with files that are wrong, and one that is not."""
     (home / "syntax.py").write_text("def f(:\n")
     (home / "empty.py").write_text("x = 1\n")
     (home / "good.py").write_text(
@@ -21,6 +23,7 @@ def write(home):
     (home / "workspace").mkdir()
     (home / "workspace" / "plan.json").write_text('{"target": "cpu"}')
     (home / "plain").mkdir()
+    return home
 
 
 CASES = [
@@ -31,9 +34,7 @@ CASES = [
     (("optimize", "empty.py"), 2, "no torch.nn.Module"),
     (("optimize", "good.py:Other"), 2, "no torch.nn.Module class Other"),
     (("optimize", "good.py", "--budget", "soon"), 2, "budget"),
-    (("optimize", "good.py", "--budget", "-3"), 2, "budget"),
     (("optimize", "good.py", "--target", "tpu"), 2, "tpu"),
-    (("optimize", "good.py", "--numerics", "loose"), 2, "loose"),
     (("optimize", "good.py", "--python", "/bin/true"), 2, "not a Python"),
     (("optimize", "good.py", "--policy", "model", "--model", "nowhere.gguf"), 3, "no model"),
     (("optimize", "good.py", "--money", "1", "--policy", "auto", "--endpoint", "http://a/v1"), 2, "needs the price"),
@@ -57,7 +58,6 @@ CASES = [
 
 
 def test_a_file_with_several_classes_gets_a_command_for_each(home):
-    write(home)
     forward = "(torch.nn.Module):\n    def forward(self, x): return x + 1\n"
     (home / "two.py").write_text(f"import torch\nclass A{forward}class B{forward}")
     for text, command in (("", "draft"), ("def get_inputs(): return [torch.randn(4)]\n", "optimize")):
@@ -71,7 +71,6 @@ def test_a_file_with_several_classes_gets_a_command_for_each(home):
 
 @pytest.mark.parametrize(("arguments", "code", "words"), CASES, ids=[" ".join(case[0]) for case in CASES])
 def test_one_line_each_and_the_code(home, arguments, code, words):
-    write(home)
     done = run_here(*arguments)
     assert done.returncode == code
     assert done.stdout == ""
@@ -81,7 +80,6 @@ def test_one_line_each_and_the_code(home, arguments, code, words):
 
 
 def test_a_state_folder_that_cannot_be_written_is_our_failure(home):
-    write(home)
     (home / "file").write_text("")
     done = run_here("optimize", "good.py", KERNEL_ASSISTANT_STATE_DIR=str(home / "file" / "below"))
     assert done.returncode == 4
@@ -89,18 +87,13 @@ def test_a_state_folder_that_cannot_be_written_is_our_failure(home):
 
 
 def test_a_project_cannot_choose_what_is_started(home):
-    write(home)
     (home / "pyproject.toml").write_text(
         '[tool.kernel-assistant]\npython = "/bin/true"\nsandbox = "none"\nstate_dir = "/tmp/elsewhere"\n'
     )
     done = run_here("optimize", "good.py", "--policy", "model", "--model", "nowhere.gguf")
     warnings = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
-    assert [name for name in ("python", "sandbox", "state_dir") if any(f"'{name}'" in line for line in warnings)] == [
-        "python",
-        "sandbox",
-        "state_dir",
-    ]
     assert len(warnings) == 3
+    assert all(any(f"'{name}'" in line for line in warnings) for name in ("python", "sandbox", "state_dir"))
     # What it may set counts.
     assert done.returncode == 3 and "no model" in done.stderr
 
@@ -115,33 +108,27 @@ def test_a_class_whose_kernels_could_never_run_is_said_so_before_any_are_looked_
     done = run_here("optimize", "hooked.py", "--target", "cpu", "--python", sys.executable)
     assert done.returncode == 2 and "tried" not in done.stdout + done.stderr
     error, following = done.stderr.splitlines()[-2:]
-    assert error == (
-        "error: kernels would never run in place of Net: its child out has hooks, which kernels would not call"
-    )
+    why = "its child out has hooks, which kernels would not call"
+    assert error == f"error: kernels would never run in place of Net: {why}"
     assert following == "next: optimize a class inside it, or change the class"
 
 
 SCRIPTED = """
 import torch
 
-
 class Act(torch.nn.Module):
     def forward(self, x):
         return torch.sigmoid(x) * torch.tanh(x)
-
 
 class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.act = Act()
-
     def forward(self, x):
         return self.act(x) + 1
 
-
 def get_inputs():
     return [torch.randn(64, 64)]
-
 
 if __name__ == "__main__":
     net = torch.jit.script(Net())

@@ -16,27 +16,21 @@ from kernel_assistant import optimize
 from kernel_assistant.errors import KernelAssistantError
 from kernel_assistant.session.client import Client
 from kernel_assistant.config import resolve
-
 x = torch.ones(3)
-
 
 def local():
     class Inner(torch.nn.Module):
         pass
-
     return Inner()
-
 
 def unpicklable():
     module = net.Net()
     module.f = lambda x: x
     return module
 
-
 def from_text():
     exec("class Typed(torch.nn.Module): pass", globals())
     return Typed()
-
 
 for call in json.loads(sys.argv[1]):
     try:

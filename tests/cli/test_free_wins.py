@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 import pytest
 
@@ -11,40 +12,11 @@ from kernel_assistant.cli.report import conclusion, free_wins_table, report
 from kernel_assistant.records import FreeWin, OptimizeResult, decode
 from kernel_assistant.session.reporting.words import of_free_win
 from tests.common import results
+from tests.session.episodes import win
+from tests.session.test_free_wins import TEXT
 
-MODULE = """
-import torch
-from torch import nn
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(4, 8, 3, padding=1)
-
-    def forward(self, x):
-        return torch.relu(self.conv(x))
-
-
-def get_inputs():
-    return [torch.randn(2, 4, 16, 16)]
-"""
-
-
-def win(name: str, speedup: float, *, passes: bool = True) -> FreeWin:
-    return FreeWin(
-        name=name,
-        write=f"turn_on({name})",
-        ms=1.0,
-        speedup_vs_eager=2 * speedup,
-        speedup_vs_eager_ci=(1.9 * speedup, 2.1 * speedup),
-        speedup_vs_compile=speedup,
-        speedup_vs_compile_ci=(0.97 * speedup, 1.03 * speedup),
-        error_vs_fp64=1e-6 if passes else 1e-3,
-        error_ratio=1.0 if passes else 500.0,
-        passes=passes,
-        note="" if passes else "changes results",
-    )
+#: The fields of one that changes results.
+REFUSED: dict[str, Any] = {"passes": False, "error_vs_fp64": 1e-3, "error_ratio": 500.0, "note": "changes results"}
 
 
 def result(*wins: FreeWin, kernel: float | None = None) -> OptimizeResult:
@@ -79,11 +51,11 @@ def test_the_table_stands_apart_from_the_kernel() -> None:
         ((win("cuda_graphs", 1.3),), None, ["best without a kernel: cuda graphs"]),
         ((win("channels_last", 1.01),), 1.5, []),
         (
-            (win("tf32", 2.0, passes=False), win("channels_last", 1.2)),
+            (win("tf32", 2.0, **REFUSED), win("channels_last", 1.2)),
             1.5,
             ["as fast as channels last", "tf32 (changes results, 2.00× torch.compile) needs no kernel"],
         ),
-        ((win("channels_last", 9.0, passes=False),), 1.5, []),
+        ((win("channels_last", 9.0, **REFUSED),), 1.5, []),
     ],
 )
 def test_the_kernel_is_set_beside_the_best(wins: tuple[FreeWin, ...], kernel: float | None, words: list[str]) -> None:
@@ -95,7 +67,7 @@ def test_the_kernel_is_set_beside_the_best(wins: tuple[FreeWin, ...], kernel: fl
 def test_each_has_a_line_while_the_job_runs() -> None:
     assert of_free_win(win("channels_last", 1.2)) == "channels last 1.20× compile"
     assert of_free_win(win("compile", 1.2)) == "compile 2.40× eager"
-    assert of_free_win(win("tf32", 2.0, passes=False)) == "tf32 2.00× compile, changes results"
+    assert of_free_win(win("tf32", 2.0, **REFUSED)) == "tf32 2.00× compile, changes results"
     assert of_free_win(FreeWin(name="max_autotune", write="x", note="not measured: no time")).endswith(
         "not measured: no time"
     )
@@ -105,9 +77,8 @@ def test_each_has_a_line_while_the_job_runs() -> None:
 @pytest.mark.slow
 def test_optimize_measures_them_unless_told_not_to(run, home) -> None:
     path = home / "conv.py"
-    path.write_text(MODULE)
-    done = run("optimize", path, "--json", "--budget", "180s", "--python", sys.executable)
-    assert done.returncode == 0, done.stderr
+    path.write_text(TEXT)
+    done = run("optimize", path, "--json", "--budget", "180s", "--python", sys.executable, code=0)
     wins = {win.name: win for win in decode(done.stdout, OptimizeResult).free_wins}
     assert {"compile", "channels_last", "freezing"} <= set(wins)
     assert wins["channels_last"].passes and wins["channels_last"].measured

@@ -24,13 +24,8 @@ def known_cpu(cache_dir: Path) -> DeviceFacts:
     measure them for a second, because on a busy machine they are not stored (`tests/environment/test_ceilings.py`).
     """
     facts = cpu.facts()
-    device = msgspec.structs.replace(
-        facts,
-        copy_bandwidth=FAST,
-        read_bandwidth=FAST,
-        bandwidth_datasheet=IMPOSSIBLE,
-        cache_bytes=min(facts.cache_bytes, CACHE_BYTES),
-    )
+    given = {"copy_bandwidth": FAST, "read_bandwidth": FAST, "bandwidth_datasheet": IMPOSSIBLE}
+    device = msgspec.structs.replace(facts, cache_bytes=min(facts.cache_bytes, CACHE_BYTES), **given)
     keep_ceilings(device, cache_dir)
     return device
 

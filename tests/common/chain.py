@@ -21,22 +21,10 @@ def run_of(recipe: str, folder: Path, python_path: str, *words: str) -> Path:
     run = folder / "run"
     new_cache(folder / "home" / "cache")
     kept = (device_locks.FOLDER, template_key.VARIABLE)
-    done = subprocess.run(
-        [sys.executable, "-m", "kernel_assistant", "train", "--recipe", recipe, "--out", str(run), *words],
-        env={
-            **{
-                name: one
-                for name, one in os.environ.items()
-                if not name.startswith("KERNEL_ASSISTANT_") or name in kept
-            },
-            "KERNEL_ASSISTANT_HOME": str(folder / "home"),
-            "PYTHONPATH": python_path,
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=MOST,
-        check=False,
-    )
+    own = {"KERNEL_ASSISTANT_HOME": str(folder / "home"), "PYTHONPATH": python_path}
+    env = {name: one for name, one in os.environ.items() if not name.startswith("KERNEL_ASSISTANT_") or name in kept}
+    command = [sys.executable, "-m", "kernel_assistant", "train", "--recipe", recipe, "--out", str(run), *words]
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    done = subprocess.run(command, env=env | own, timeout=MOST, check=False, **output)
     assert done.returncode == 0, done.stdout
     return run

@@ -35,15 +35,8 @@ while True:
     torch.cuda.synchronize()
 """
 _ASKED = (
-    "uuid",
-    "index",
-    "name",
-    "memory.used",
-    "memory.total",
-    "utilization.gpu",
-    "power.draw",
-    "enforced.power.limit",
-    "temperature.gpu",
+    *("uuid", "index", "name", "memory.used", "memory.total", "utilization.gpu"),
+    *("power.draw", "enforced.power.limit", "temperature.gpu"),
 )
 MIB = 1 << 20
 
@@ -82,13 +75,9 @@ class Said:
 def busy_gpu() -> Iterator[Load]:
     """The first GPU that CUDA sees. It is kept busy, and a quarter of its free memory is allocated."""
     uuid = identities()[0]
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": uuid},
-    )
+    env = {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": uuid}
+    command, pipe = [sys.executable, "-c", PROGRAM], subprocess.PIPE
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=env)
     assert process.stdin is not None and process.stdout is not None
     try:
         words = process.stdout.readline().split()
@@ -110,17 +99,9 @@ def nvidia_smi(uuid: str) -> Said:
         pytest.skip("needs nvidia-smi")
     rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line.strip()]
     _, index, name, *cells = next(row for row in rows if row[0] == uuid)
-    used, total, busy, power, limit, heat = (_number(cell) for cell in cells)
-    return Said(
-        index=int(index),
-        name=name,
-        memory=None if used is None else used * MIB,
-        memory_total=None if total is None else total * MIB,
-        busy=busy,
-        power=power,
-        power_limit=limit,
-        temperature=heat,
-    )
+    used, total, *rest = (_number(cell) for cell in cells)
+    memory, memory_total = (None if one is None else one * MIB for one in (used, total))
+    return Said(int(index), name, memory, memory_total, *rest)
 
 
 def _number(cell: str) -> float | None:

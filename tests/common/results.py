@@ -6,38 +6,13 @@ import msgspec
 
 from kernel_assistant.records import Accuracy, Best, JobOutcome, OptimizeResult
 
-_ACCURACY = Accuracy(
-    error=1e-7,
-    reference_error=1e-7,
-    error_ratio=1.0,
-    relative_error=1e-8,
-    inputs_tried=3,
-    shapes_tried=2,
-    bit_reproducible=True,
-)
-_BEST = Best(
-    policy="generator",
-    speedup_vs_eager=4.0,
-    speedup_vs_compile=2.0,
-    speedup_vs_compile_ci=(1.94, 2.06),
-    error_vs_fp64=1e-7,
-    error_ratio=1.0,
-    precision="f32",
-    roofline=0.5,
-    share_in_our_kernels=1.0,
-    files=(),
-)
-_RESULT = OptimizeResult(
-    task="net.py:Net",
-    target="cpu",
-    device="a CPU",
-    outcome=JobOutcome.no_candidate,
-    best=None,
-    evaluations=1,
-    seconds=1.0,
-    stop_reason="finished",
-    artifacts={},
-)
+_ERRORS = {"error": 1e-7, "reference_error": 1e-7, "error_ratio": 1.0, "relative_error": 1e-8}
+_ACCURACY = Accuracy(**_ERRORS, inputs_tried=3, shapes_tried=2, bit_reproducible=True)
+_SPEED = {"speedup_vs_eager": 4.0, "speedup_vs_compile": 2.0, "speedup_vs_compile_ci": (1.94, 2.06), "roofline": 0.5}
+_EXACT = {"error_vs_fp64": 1e-7, "error_ratio": 1.0, "precision": "f32"}
+_BEST = Best(policy="generator", **_SPEED, **_EXACT, share_in_our_kernels=1.0, files=())
+_ENDED = {"outcome": JobOutcome.no_candidate, "best": None, "stop_reason": "finished", "artifacts": {}}
+_RESULT = OptimizeResult(task="net.py:Net", target="cpu", device="a CPU", evaluations=1, seconds=1.0, **_ENDED)
 
 
 def accuracy_of(**fields: object) -> Accuracy:

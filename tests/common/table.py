@@ -32,9 +32,8 @@ def main(folder: Path, kinds: list[str]) -> None:
     before, _, rest = text.partition(BEGIN)
     today = dt.datetime.now(tz=dt.UTC)
     head = f"{today:%d %B %Y}, {os.cpu_count()} cores ({_processor()}):\n\n"
-    table = (
-        head + "| kind | tests | min:s | outcome |\n|---|---|---|---|\n" + "".join(row(folder, one) for one in kinds)
-    )
+    rows = "".join(row(folder, one) for one in kinds)
+    table = f"{head}| kind | tests | min:s | outcome |\n|---|---|---|---|\n{rows}"
     PAGE.write_text(before + BEGIN + table + END + rest.partition(END)[2], encoding="utf-8")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +11,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from kernel_assistant.environment.builds.compile import Compiler
 from kernel_assistant.environment.worker_client import WorkerClient
+from kernel_assistant.errors import MissingError
+from kernel_assistant.sandbox.choose import choose
+from kernel_assistant.targets import cuda
+from kernel_assistant.targets.detect import detect
 from tests.judge import kernels
 
 
@@ -24,6 +30,20 @@ def worker(cache: Path) -> Iterator[WorkerClient]:
     started = kernels.new_worker(cache / "worker.log")
     yield started
     started.close()
+
+
+@pytest.fixture
+def compiler(tmp_path: Path) -> Compiler:
+    """The compiler of this CPU, which keeps its builds in the test's folder."""
+    return Compiler(detect("cpu"), choose("auto"), tmp_path, threading.Event())
+
+
+@pytest.fixture
+def nvcc() -> str:
+    try:
+        return cuda.compiler()
+    except MissingError:
+        pytest.skip("needs nvcc")
 
 
 @pytest.fixture

@@ -1,6 +1,4 @@
-"""Tests the bandwidths of this CPU: they are measured on a quiet machine, stored in the cache, and unknown on a busy
-machine.
-"""
+"""Tests the bandwidths of this CPU: a quiet machine measures and keeps them, on a busy machine they are unknown."""
 
 from __future__ import annotations
 
@@ -58,8 +56,7 @@ def test_a_busy_machine_is_not_measured_again_at_once(tmp_path: Path) -> None:
     assert (found.copy_bandwidth, found.cache_bytes, worker.asked) == (0.0, 7, 1)
     assert not must_be_measured(device, tmp_path)
     assert with_ceilings(device, worker, tmp_path, cancel) == found and worker.asked == 1
-    busy = next(tmp_path.rglob("*.busy.json"))
-    os.utime(busy, (0, 0))
+    os.utime(next(tmp_path.rglob("*.busy.json")), (0, 0))
     assert must_be_measured(device, tmp_path)
     with_ceilings(device, worker, tmp_path, cancel)
     assert worker.asked == 2

@@ -40,10 +40,13 @@ def test_nothing_where_nothing_is_printed(printed):
     assert read_counters(printed) == ()
 
 
-def _profiler(folder: Path, script: str) -> None:
+def _counted(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str, cancel: threading.Event) -> None:
+    """Counts with a profiler that runs this script."""
     path = folder / "ncu"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    count(kernels.candidate().plan, b"", {"B": 4}, 0, cancel)
 
 
 @pytest.mark.parametrize(
@@ -55,19 +58,15 @@ def _profiler(folder: Path, script: str) -> None:
     ],
 )
 def test_a_machine_that_refuses_is_told_of(tmp_path, monkeypatch, script, why):
-    _profiler(tmp_path, script)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     with pytest.raises(MissingError, match=why):
-        count(kernels.candidate().plan, b"", {"B": 4}, 0, threading.Event())
+        _counted(tmp_path, monkeypatch, script, threading.Event())
 
 
 def test_cancelled(tmp_path, monkeypatch):
-    _profiler(tmp_path, "sleep 100")
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     cancel = threading.Event()
     threading.Timer(0.2, cancel.set).start()
     with pytest.raises(Cancelled):
-        count(kernels.candidate().plan, b"", {"B": 4}, 0, cancel)
+        _counted(tmp_path, monkeypatch, "sleep 100", cancel)
 
 
 def test_a_plan_with_a_library_in_it_is_not_counted():
@@ -79,7 +78,7 @@ def test_a_plan_with_a_library_in_it_is_not_counted():
 
 
 @pytest.mark.gpu
-def test_read_on_a_gpu(tmp_path):
+def test_read_on_a_gpu():
     from bench.subjects import norm, norm_environment
 
     profiler()

@@ -6,14 +6,12 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import psutil
+import pytest
 
 from kernel_assistant.environment.builds.compile import Binary, CompileFailure, Compiler
 from kernel_assistant.environment.builds.killed import KILLED_TWICE
-from kernel_assistant.sandbox.choose import choose
-from kernel_assistant.targets.detect import detect
 from tests.judge.kernels import candidate
 
 
@@ -40,19 +38,14 @@ def killing(most: int) -> Iterator[list[int]]:
         thread.join()
 
 
-def build(folder: Path, text: str) -> Binary | CompileFailure:
-    compiler = Compiler(detect("cpu"), choose("auto"), folder, threading.Event())
-    return compiler.build(candidate(("/*END*/", f"/* {text} */"), ("#include", "#include <regex>\n#include")))
-
-
-def test_one_that_is_killed_is_asked_once_more(tmp_path: Path) -> None:
-    with killing(1) as killed:
-        built = build(tmp_path, "killed once")
-    assert len(killed) == 1 and isinstance(built, Binary)
-
-
-def test_one_that_is_killed_again_is_not_the_source_s_fault(tmp_path: Path) -> None:
-    with killing(2) as killed:
-        built = build(tmp_path, "killed twice")
-    assert len(killed) == 2 and isinstance(built, CompileFailure)
-    assert [one.message for one in built.diagnostics] == [KILLED_TWICE]
+@pytest.mark.parametrize("times", [1, 2])
+def test_one_that_is_killed_is_asked_once_more_and_is_no_fault_of_the_source(compiler: Compiler, times: int) -> None:
+    edits = ("/*END*/", f"/* killed {times} times */"), ("#include", "#include <regex>\n#include")
+    with killing(times) as killed:
+        built = compiler.build(candidate(*edits))
+    assert len(killed) == times
+    if times == 1:
+        assert isinstance(built, Binary)
+    else:
+        assert isinstance(built, CompileFailure)
+        assert [one.message for one in built.diagnostics] == [KILLED_TWICE]

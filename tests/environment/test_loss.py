@@ -9,19 +9,17 @@ import signal
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from contextlib import suppress
 
 import psutil
 import pytest
 
 from kernel_assistant.environment import session
-from kernel_assistant.environment.builds.compile import Binary, Compiler
+from kernel_assistant.environment.builds.compile import Binary
 from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.errors import Cancelled, DeviceError, MissingError, StoreError
 from kernel_assistant.events import Warned
 from kernel_assistant.records import Outcome, Tier
-from kernel_assistant.sandbox.choose import choose
-from kernel_assistant.targets.detect import detect
 from tests.judge.kernels import MODULE, candidate, environment, new_worker, task
 
 pytestmark = [pytest.mark.lost, pytest.mark.usefixtures("own_templates")]
@@ -39,11 +37,9 @@ def spinning(processes: list[psutil.Process]) -> list[psutil.Process]:
     """The runners that are busy with a kernel."""
     found = []
     for process in processes:
-        try:
+        with suppress(psutil.NoSuchProcess):
             if "runner/boot.py" in " ".join(process.cmdline()) and sum(process.cpu_times()[:2]) > 0.5:
                 found.append(process)
-        except psutil.NoSuchProcess:
-            continue
     return found
 
 
@@ -53,9 +49,9 @@ def gone(process: psutil.Process) -> bool:
 
 def evaluating(environment, *candidates):
     """Starts the evaluation in a thread; returns a future of the evaluations."""
-    with_thread = ThreadPoolExecutor(1)
-    future = with_thread.submit(environment.evaluate, candidates, Tier.quick)
-    with_thread.shutdown(wait=False)
+    thread = ThreadPoolExecutor(1)
+    future = thread.submit(environment.evaluate, candidates, Tier.quick)
+    thread.shutdown(wait=False)
     return future
 
 
@@ -71,8 +67,7 @@ def test_a_worker_that_is_killed_is_named_and_the_job_goes_on(worker, cache, chi
         lost, fine = coming.result()
         assert (lost.outcome, fine.outcome) == (Outcome.crashed, Outcome.correct)
         assert "SIGKILL" in lost.message
-        assert worker.process.pid != before
-        assert worker.alive
+        assert worker.process.pid != before and worker.alive
         assert any(isinstance(event, Warned) and "SIGKILL" in event.message for event in events)
         wait_for(lambda: all(map(gone, runners)))
 
@@ -129,8 +124,7 @@ def test_cancel_stops_everything(cache, children, wait_for, edits, busy):
 
 def test_a_missing_compiler_is_said_when_the_job_begins(worker, cache, tmp_path, monkeypatch):
     for name in ("bwrap", "unshare"):
-        found = shutil.which(name)
-        if found:
+        if found := shutil.which(name):
             (tmp_path / name).symlink_to(found)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
@@ -139,9 +133,8 @@ def test_a_missing_compiler_is_said_when_the_job_begins(worker, cache, tmp_path,
     assert "apt-get install" in caught.value.next_step
 
 
-def test_a_full_disk_is_named(tmp_path):
+def test_a_full_disk_is_named(compiler, tmp_path):
     """Files of this process may not exceed 32 KiB. The compiler sets limits of its own and can write more."""
-    compiler = Compiler(detect("cpu"), choose("auto"), tmp_path, threading.Event())
     large = candidate(("/*GLOBAL*/", "extern const char table[1 << 17] = {1};"))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (32 << 10, hard))
@@ -165,13 +158,11 @@ def test_a_module_that_cannot_be_copied_is_still_judged_in_full(worker, cache):
     assert "reweighted" in baked.message
 
 
-def test_builds_are_cached_by_content(tmp_path):
-    compiler = Compiler(detect("cpu"), choose("auto"), tmp_path, threading.Event())
-    first = compiler.build(candidate())
-    again = compiler.build(candidate())
+def test_builds_are_cached_by_content(compiler, tmp_path):
+    first, again = compiler.build(candidate()), compiler.build(candidate())
     other = compiler.build(candidate(("1e-6f", "2e-6f")))
     assert (first.cached, again.cached, other.cached) == (False, True, False)
     assert first.content == again.content != other.content
-    for report in Path(tmp_path).rglob("report.json"):
+    for report in tmp_path.rglob("report.json"):
         report.write_text("{", encoding="utf-8")
     assert not compiler.build(candidate()).cached

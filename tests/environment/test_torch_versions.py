@@ -1,6 +1,4 @@
-"""Tests the judge with every supported version of torch: the interpreters in KERNEL_ASSISTANT_TEST_PYTHONS, else this
-one.
-"""
+"""Tests the judge with each torch: the interpreters in KERNEL_ASSISTANT_TEST_PYTHONS, else this one."""
 
 from __future__ import annotations
 

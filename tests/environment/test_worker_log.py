@@ -21,6 +21,7 @@ from kernel_assistant.records import to_builtins
 from kernel_assistant.targets.detect import detect
 from tests.common.tasks import task_of
 
+Wait = Callable[[Callable[[], object]], None]
 #: Prints 40 MB, waits until that was cut, prints once more and is killed.
 TALKS = f"""
 import os, signal, time
@@ -41,13 +42,20 @@ def left_out(text: bytes) -> int:
     return int(found)
 
 
+def shortened(log: Path) -> bytes:
+    """The content of the log after it was cut."""
+    with open(log, "r+b") as file:
+        shorten(file.fileno())
+    return log.read_bytes()
+
+
 def watchers() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name == "worker-log"}
 
 
 @pytest.mark.parametrize("templates", ["on", "off"])
 def test_what_a_module_prints_without_end_is_cut_while_it_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_for: Callable[[Callable[[], object]], None], templates: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_for: Wait, templates: str
 ) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     log, before = tmp_path / "worker.log", watchers()
@@ -73,9 +81,7 @@ def test_every_byte_is_there_or_counted_when_it_is_cut_again_and_again(tmp_path:
         written += more
         with open(log, "ab") as sink:
             sink.write(more)
-        with open(log, "r+b") as file:
-            shorten(file.fileno())
-    text = log.read_bytes()
+        text = shortened(log)
     assert text[:HEAD] == written[:HEAD] and text[-TAIL:] == written[-TAIL:]
     notice = len(text) - HEAD - TAIL
     assert 0 < notice < 100 and left_out(text) == len(written) - HEAD - TAIL
@@ -84,14 +90,10 @@ def test_every_byte_is_there_or_counted_when_it_is_cut_again_and_again(tmp_path:
 def test_a_short_log_is_left_as_it_is(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes(b"x" * LONGEST)
-    with open(log, "r+b") as file:
-        shorten(file.fileno())
-    assert log.read_bytes() == b"x" * LONGEST
+    assert shortened(log) == b"x" * LONGEST
 
 
-def test_a_log_that_two_share_and_that_gets_another_name_is_cut(
-    tmp_path: Path, wait_for: Callable[[Callable[[], object]], None]
-) -> None:
+def test_a_log_that_two_share_and_that_gets_another_name_is_cut(tmp_path: Path, wait_for: Wait) -> None:
     log, ended = tmp_path / "log", threading.Event()
     with open(log, "ab", buffering=0) as one, open(log, "ab", buffering=0) as two:
         watch(one, ended)
@@ -106,9 +108,7 @@ def test_a_log_that_two_share_and_that_gets_another_name_is_cut(
     assert left_out(older.read_bytes()) > 0
 
 
-def test_one_that_writes_faster_than_it_is_copied_does_not_keep_us(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_writes_faster_than_we_copy_does_not_keep_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / "log"
     log.write_bytes(b"x" * (2 * LONGEST))
     read = os.pread
@@ -118,10 +118,8 @@ def test_one_that_writes_faster_than_it_is_copied_does_not_keep_us(
             sink.write(b"y" * TAIL)
         return read(file, size, offset)
 
-    with open(log, "r+b") as file:
-        monkeypatch.setattr(os, "pread", read_while_more_comes)
-        shorten(file.fileno())
-        monkeypatch.undo()
+    monkeypatch.setattr(os, "pread", read_while_more_comes)
+    shortened(log)
     assert log.stat().st_size <= HEAD + (worker_log.MOST_COPIES + 1) * TAIL
 
 

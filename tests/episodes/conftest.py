@@ -17,6 +17,7 @@ from kernel_assistant.worker.device_lock import FOREVER, Check, DeviceLock, no_c
 from kernel_assistant_training.evaluation.ahead import AheadCompiler
 from kernel_assistant_training.evaluation.evaluation_cache import EvaluationCache
 from tests.common.caches import known_cpu
+from tests.common.tasks import unattended
 from tests.episodes import written
 from tests.judge import kernels
 
@@ -45,18 +46,9 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
 
     worker = kernels.new_worker(cache / "worker.log")
     compiler = AheadCompiler(detect("cpu"), choose("auto"), cache, cancel, threads=1)
-    with open_environment(
-        written.task(),
-        device=detect("cpu"),
-        worker=worker,
-        sandbox_mode="auto",
-        cache_dir=cache,
-        cancel=cancel,
-        emit=lambda event: None,
-        compiler=compiler,
-        lock=Counting(cache / "lock"),
-        most=Tier.quick,
-    ) as environment:
+    shared = {"device": detect("cpu"), "worker": worker, "cache_dir": cache, "compiler": compiler}
+    own = {"cancel": cancel, "lock": Counting(cache / "lock"), "most": Tier.quick}
+    with open_environment(written.task(), **shared, **(unattended() | own)) as environment:
         yield Opened(environment, EvaluationCache(environment), compiler, measured)
     compiler.close()
     worker.close()

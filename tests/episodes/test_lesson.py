@@ -75,8 +75,8 @@ def test_what_is_heard_decides():
 
 
 def test_the_floor_is_read_from_the_observation():
-    assert near_floor(NEAR) and not near_floor(FAR)
-    assert not near_floor("ok .125 compile .198") and not near_floor("wrong out0[1] got 1 want 2")
+    said = (NEAR, FAR, "ok .125 compile .198", "wrong out0[1] got 1 want 2")
+    assert [near_floor(one) for one in said] == [True, False, False, False]
 
 
 def test_a_lesson_needs_an_answer():
@@ -99,8 +99,7 @@ def test_lessons_of_a_task_differ_and_some_have_no_fault():
         assert len({one.sources for one in found}) == len(found) >= least
         broken = [one.sayings[0].kind is ReplyKind.fault for one in found]
         assert 0 < sum(broken) <= 1.5 * (len(found) - sum(broken)) + 1
-        assert not any(
-            one.sayings[0].kind is ReplyKind.fault for one in lessons(sources, "cpu", Random(1), 8, faults=0.0)
-        )
+        flawless = lessons(sources, "cpu", Random(1), 8, faults=0.0)
+        assert not any(one.sayings[0].kind is ReplyKind.fault for one in flawless)
     with pytest.raises(ValueError, match="an answer"):
         lessons([], "cpu", Random(0), 8)

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from kernel_assistant.agent.directives import candidate_from
 from kernel_assistant.records import Candidate, Tier
 from kernel_assistant_training.episodes.subject import subjects
 from kernel_assistant_training.evaluation.options import WorkerOptions
-from kernel_assistant_training.evaluation.tasks import Task, of_graph
+from kernel_assistant_training.evaluation.tasks import Task
 from kernel_assistant_training.evaluation.worker import EvaluationJob, JobFailed
 from kernel_assistant_training.evaluation.workers import AHEAD
 from kernel_assistant_training.ppo.pool.local_host import LocalHost
+from tests.pool.hosts import requests
 
 pytestmark = pytest.mark.slow
 
@@ -33,12 +33,8 @@ class Given:
 
 
 def _given(count: int) -> list[Given]:
-    found = []
-    for subject in islice(subjects(1, "cpu"), count):
-        task = of_graph(subject.graph, "cpu")
-        files = {"kernel.cpp": subject.answers[0].source}
-        found.append(Given(task, (candidate_from(files, task.graph, "cpu", task.canonical),)))
-    return found
+    made = (request for subject in islice(subjects(1, "cpu"), count) for request in requests(subject))
+    return [Given(one.task, (one.candidate,)) for one in made]
 
 
 @pytest.fixture

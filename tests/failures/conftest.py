@@ -36,15 +36,10 @@ def poisoned(base, tmp_path_factory):
 def episodes(tmp_path_factory):
     """As many different episodes as steps."""
     file = tmp_path_factory.mktemp("episodes") / "episodes.jsonl"
-    lines = [
-        {
-            "messages": [
-                {"role": "system", "content": "C++."},
-                {"role": "user", "content": f"n0 = relu(x0)\nB={number}" + " f" * (number % 7)},
-                {"role": "assistant", "content": f"```cpp\nright({number});\n```\n"},
-            ]
-        }
-        for number in range(40)
-    ]
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with file.open("w") as lines:
+        for number in range(40):
+            asked = f"n0 = relu(x0)\nB={number}" + " f" * (number % 7)
+            said = {"system": "C++.", "user": asked, "assistant": f"```cpp\nright({number});\n```\n"}
+            messages = [{"role": role, "content": content} for role, content in said.items()]
+            lines.write(json.dumps({"messages": messages}) + "\n")
     return file

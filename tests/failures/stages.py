@@ -18,6 +18,8 @@ from typing import Any
 
 import psutil
 
+from kernel_assistant.session.training_run import RunState, read_status
+
 CONTEXT = get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tests.failures.preloaded"])
 #: Seconds until what is waited for has to have happened.
@@ -65,6 +67,16 @@ class Started:
         _, left = psutil.wait_procs(below, timeout=PATIENCE)
         assert not left, f"still there: {left}"
         return code
+
+    def killed(self, number: int, run: Path, name: str) -> None:
+        """Sends a signal; checks that the stage of this name ended by it, and what the folder of the run says."""
+        code = self.end(number)
+        if number == signal.SIGKILL:
+            assert code == -number and read_status(run).state is RunState.died
+        else:
+            assert code == 128 + number and read_status(run).state is RunState.stopped, self.said
+            told = f"{name} was ended by {signal.Signals(number).name}: the same command goes on where it was"
+            assert told in self.said and "Traceback" not in self.said
 
     def wait(self) -> int:
         self.process.join(PATIENCE)

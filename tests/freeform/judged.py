@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from kernel_assistant.environment.freeform import open_freeform, target_of, task_of
 from kernel_assistant.environment.freeform_candidate import load_candidate
@@ -20,17 +22,9 @@ def verify_path(
     candidate = load_candidate(path, reference)
     target = target_of(candidate, "cpu")
     task = task_of(candidate, reference, target, "kernelbench")
-    worker = WorkerClient(sys.executable)
-    try:
-        with open_freeform(
-            task,
-            device=detect(target),
-            worker=worker,
-            sandbox_mode="auto",
-            cache_dir=cache_dir,
-            cancel=threading.Event(),
-            emit=lambda event: None,
-        ) as environment:
-            return environment.evaluate(candidate, tier, profile=profile)
-    finally:
-        worker.close()
+    settings: dict[str, Any] = {"sandbox_mode": "auto", "cache_dir": cache_dir, "emit": lambda event: None}
+    with (
+        closing(WorkerClient(sys.executable)) as worker,
+        open_freeform(task, device=detect(target), worker=worker, cancel=threading.Event(), **settings) as environment,
+    ):
+        return environment.evaluate(candidate, tier, profile=profile)

@@ -30,15 +30,11 @@ cpp_source = r"""
 torch::Tensor scaled_gelu(torch::Tensor x, torch::Tensor shift, torch::Tensor row, double scale) {
   TORCH_CHECK(x.is_contiguous(), "x must be contiguous");
   auto out = torch::empty_like(x);
-  const float* in = x.data_ptr<float>();
-  const float* add = shift.data_ptr<float>();
-  const float* by = row.data_ptr<float>();
+  const float *in = x.data_ptr<float>(), *add = shift.data_ptr<float>(), *by = row.data_ptr<float>();
   float* to = out.data_ptr<float>();
   const int64_t n = x.numel(), columns = x.size(-1);
-  for (int64_t i = 0; i < n; i++) {
-    const float v = in[i] * (float)scale + add[i % columns];
-    to[i] = ka_gelu(v) * by[i % columns];
-  }
+  for (int64_t i = 0; i < n; i++)
+    to[i] = ka_gelu(in[i] * (float)scale + add[i % columns]) * by[i % columns];
   return out;
 }
 """

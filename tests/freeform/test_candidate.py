@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 import threading
 from pathlib import Path
@@ -18,6 +17,7 @@ from kernel_assistant.errors import MissingError, UsageError
 from kernel_assistant.sandbox.choose import choose
 from kernel_assistant.session.prepare import prepare_check
 from kernel_assistant.store import JobKind
+from tests.worker.opened import module_text
 
 SOLUTION = Path(__file__).with_name("solution.py")
 
@@ -45,20 +45,13 @@ static torch::Tensor triple_forward(torch::Tensor x, int config) {
 static void register_triple(pybind11::module& m) { m.def("triple_forward", &triple_forward); }
 REGISTER_BINDING(triple, register_triple)
 """
-MODEL = """
-import torch
-import torch.nn as nn
-
-class Model(nn.Module):
-    def forward(self, x):
-        return 3.0 * x
-
-def get_inputs():
-    return [torch.randn(64, 128)]
-
-def get_init_inputs():
-    return []
-"""
+SOURCES = {
+    "kernels/triple.cu": KERNEL,
+    "kernels/triple_binding.cpp": BINDING,
+    "binding.cpp": '#include "binding_registry.h"\nPYBIND11_MODULE(cuda_extension, m) {}\n',
+    "binding_registry.h": "#pragma once\n#include <pybind11/pybind11.h>\n#define REGISTER_BINDING(name, call)\n",
+}
+MODEL = module_text("return 3.0 * x", "torch.randn(64, 128)")
 MODEL_NEW = """
 import torch
 import torch.nn as nn
@@ -73,15 +66,7 @@ class ModelNew(nn.Module):
 @pytest.fixture
 def workdir(tmp_path: Path) -> Path:
     """A workdir in the layout of the public one, with our own files."""
-    files = {
-        "kernels/triple.cu": KERNEL,
-        "kernels/triple_binding.cpp": BINDING,
-        "binding.cpp": '#include "binding_registry.h"\nPYBIND11_MODULE(cuda_extension, m) {}\n',
-        "binding_registry.h": "#pragma once\n#include <pybind11/pybind11.h>\n#define REGISTER_BINDING(name, call)\n",
-        "model.py": MODEL,
-        "model_new.py": MODEL_NEW,
-        "SKILL.md": "how to work here",
-    }
+    files = {**SOURCES, "model.py": MODEL, "model_new.py": MODEL_NEW, "SKILL.md": "how to work here"}
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -96,17 +81,15 @@ def test_file_with_its_reference() -> None:
     assert task.class_name == "Model" and task.search_path == () and "ModelNew" not in task.content
 
 
-def test_named_reference_replaces_the_one_beside(tmp_path: Path) -> None:
-    other = tmp_path / "other.py"
-    other.write_text(MODEL)
-    task = task_of(load_candidate(SOLUTION, str(other)), str(other), "cpu", "strict")
-    assert task.path == str(other) and task.numerics.value == "strict"
+def test_named_reference_replaces_the_one_beside(workdir: Path) -> None:
+    other = str(workdir / "model.py")
+    task = task_of(load_candidate(SOLUTION, other), other, "cpu", "strict")
+    assert task.path == other and task.numerics.value == "strict"
 
 
 def test_reference_that_does_more_is_not_run(tmp_path: Path) -> None:
     path = tmp_path / "solution.py"
-    text = SOLUTION.read_text().replace("        self.scale = scale\n", "        open('/tmp/x', 'w')\n", 1)
-    path.write_text(text)
+    path.write_text(SOLUTION.read_text().replace("        self.scale = scale\n", "        open('/tmp/x', 'w')\n", 1))
     with pytest.raises(UsageError, match="may not use open") as raised:
         task_of(load_candidate(path), None, "cpu", "kernelbench")
     assert "--reference" in raised.value.next_step
@@ -138,12 +121,7 @@ def test_what_is_neither(tmp_path: Path) -> None:
 def test_workdir_is_read_and_screened(workdir: Path) -> None:
     candidate = load_candidate(workdir)
     assert candidate.is_workdir and target_of(candidate, "auto") == "cuda"
-    assert sorted(candidate.sources) == [
-        "binding.cpp",
-        "binding_registry.h",
-        "kernels/triple.cu",
-        "kernels/triple_binding.cpp",
-    ]
+    assert set(candidate.sources) == {*SOURCES}
     assert screen_candidate(candidate) == ()
     assert task_of(candidate, None, "cuda", "paper").class_name == "Model"
     with pytest.raises(UsageError, match="is for cuda"):
@@ -174,10 +152,10 @@ def test_incomplete_workdir_is_bad_input(workdir: Path, missing: str) -> None:
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 def test_workdir_kernels_compile(workdir: Path) -> None:
-    candidate = load_candidate(workdir)
-    assert compile_kernels(candidate, "sm_90", choose("auto"), threading.Event()) is None
-    broken = {**candidate.sources, "kernels/triple.cu": KERNEL.replace("3.0f * x[i]", "3.0f * y[i]")}
-    failed = compile_kernels(dataclasses.replace(candidate, sources=broken), "sm_90", choose("auto"), threading.Event())
+    given = "sm_90", choose("auto"), threading.Event()
+    assert compile_kernels(load_candidate(workdir), *given) is None
+    (workdir / "kernels/triple.cu").write_text(KERNEL.replace("3.0f * x[i]", "3.0f * y[i]"))
+    failed = compile_kernels(load_candidate(workdir), *given)
     assert isinstance(failed, CompileFailure)
     assert failed.diagnostics[0].line == 5 and '"y" is undefined' in failed.diagnostics[0].message
 
@@ -189,8 +167,5 @@ def test_workdir_without_a_gpu_says_so(workdir: Path, monkeypatch: pytest.Monkey
         prepare_check(workdir, None, resolve(workdir, {})[0], JobKind.verify)
 
 
-@pytest.mark.parametrize(
-    ("arch", "number"), [("sm_90", "9.0"), ("sm_90a", "9.0a"), ("sm_100", "10.0"), ("sm_86", "8.6")]
-)
-def test_architecture_number(arch: str, number: str) -> None:
-    assert architecture_number(arch) == number
+def test_architecture_number() -> None:
+    assert [architecture_number(arch) for arch in ("sm_86", "sm_90a", "sm_100")] == ["8.6", "9.0a", "10.0"]

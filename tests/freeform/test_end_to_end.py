@@ -46,10 +46,8 @@ def test_broken_extension_is_a_compile_error(cache_dir: Path, tmp_path: Path) ->
 @pytest.mark.builds
 @pytest.mark.slow
 def test_file_of_another_reference_is_incorrect(cache_dir: Path, tmp_path: Path) -> None:
-    text = SOLUTION.read_text()
-    other = tmp_path / "reference.py"
-    end = text.index("if __name__")
-    reference = text[: text.index("cpp_source")] + text[text.index("def get_inputs") : end]
+    text, other = SOLUTION.read_text(), tmp_path / "reference.py"
+    reference = text[: text.index("cpp_source")] + text[text.index("def get_inputs") : text.index("if __name__")]
     other.write_text(reference.replace("F.gelu", "F.silu"))
     evaluation = verify_path(SOLUTION, str(other), cache_dir=cache_dir)
     assert evaluation.outcome is Outcome.incorrect and evaluation.stage is Stage.verify, evaluation.message

@@ -120,8 +120,7 @@ def test_top_level_is_refused(name: str) -> None:
     ],
 )
 def test_class_is_refused(change: tuple[str, str]) -> None:
-    text = candidate_of(SOLUTION.replace(*change))
-    assert screen_python(text)
+    assert screen_python(candidate_of(SOLUTION.replace(*change)))
 
 
 def test_triton_kernels_and_their_launch_pass() -> None:

@@ -21,9 +21,8 @@ from kernel_assistant.targets import cpu
 from kernel_assistant.worker.runner import plan as plans
 from kernel_assistant.worker.runner.pytorch.aten import Operator
 from tests.generator.cuda_on_host import OnHost
-from tests.generator.harness import Built
+from tests.generator.harness import H200, Built, sizes_in
 from tests.generator.library_reference import run_plan
-from tests.generator.test_cuda import H200
 
 
 class ByParts:
@@ -38,11 +37,8 @@ class ByParts:
         self._folder = folder
         self._kernels: dict[int, Built | OnHost] = {}
 
-    def __call__(self, values: dict[str, torch.Tensor]) -> list[torch.Tensor]:
-        pairs = [
-            pair for value in self.graph.inputs for pair in zip(value.spec.shape, values[value.name].shape, strict=True)
-        ]
-        dims = {text: size for text, size in pairs if text in self.graph.dims}
+    def __call__(self, values: dict[str, torch.Tensor], dims: dict[str, int] | None = None) -> list[torch.Tensor]:
+        dims = dims or sizes_in(self.graph, values)
         known = dict(values)
         for number, part in enumerate(self.found.parts):
             given = {

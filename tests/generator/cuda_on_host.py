@@ -6,22 +6,25 @@ from __future__ import annotations
 
 import ctypes
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from kernel_assistant.environment.builds.header import plan_header
 from kernel_assistant.generator.emit import emit
-from kernel_assistant.generator.ir.schedule import Schedule
+from kernel_assistant.generator.ir.schedule import Schedule, read_schedule
 from kernel_assistant.records import Candidate, OpGraph
 from kernel_assistant.records.codec import to_builtins
 from kernel_assistant.targets import cpu
 from kernel_assistant.worker.applied.strided import laid_out, span
 from kernel_assistant.worker.runner import plan as plans
 from tests.common.builds import build
-from tests.generator.harness import TORCH
+from tests.generator.checks import check
+from tests.generator.harness import TORCH, Tensors, export, resized, sizes_in
 from tests.skills.emulated import HERE, without_assembly
 
 FLAGS = ["-std=c++17", "-O1", "-g0", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
@@ -30,9 +33,11 @@ DYNAMIC = "extern __shared__ uint4 ka_dynamic[];"
 
 
 class OnHost:
-    """A candidate for CUDA that is called with tensors, like `harness.Built`."""
+    """A candidate for CUDA that is called with tensors, like `harness.Built`. Without g++ the test is skipped."""
 
     def __init__(self, graph: OpGraph, schedule: Schedule, folder: Path) -> None:
+        if shutil.which("g++") is None:
+            pytest.skip("needs g++")
         self.graph, self.folder = graph, folder
         self.candidate = emit(graph, schedule)
         for name, text in self._files(self.candidate).items():
@@ -89,10 +94,7 @@ class OnHost:
     def __call__(self, values: dict[str, torch.Tensor], given: dict[str, int] | None = None) -> list[torch.Tensor]:
         """The outputs. `given` are the free dimensions, those of `values` by default."""
         plan = self.candidate.plan
-        pairs = [
-            pair for value in self.graph.inputs for pair in zip(value.spec.shape, values[value.name].shape, strict=True)
-        ]
-        dims = given or {text: size for text, size in pairs if text in self.graph.dims}
+        dims = given or sizes_in(self.graph, values)
         given = [laid_out(values[spec.name], plans.strides(to_builtins(spec), dims)) for spec in plan.inputs]
         outputs = [_strided(to_builtins(spec), dims) for spec in plan.outputs]
         buffers = [*given, *outputs]
@@ -110,6 +112,16 @@ class OnHost:
             ctypes.memmove(output.data_ptr(), found[at : at + _size(output)], _size(output))
             at += _size(output)
         return outputs
+
+
+def check_on_host(model: torch.nn.Module, args: Tensors, line: str, folder: Path, rows: int = 1) -> None:
+    """`check` of the schedule that a line writes, at the exported sizes and, where the first dimension alone is free,
+    with that many rows.
+    """
+    built = OnHost(export(model, *args), read_schedule("cuda", line), folder)
+    check(model, args, built)
+    if list(built.graph.dims) == ["B"]:
+        check(model, resized(args, rows), built)
 
 
 def _strided(spec: dict[str, Any], dims: dict[str, int]) -> torch.Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +35,14 @@ DEVICES = {
     "cpu": DeviceFacts(target="cpu", name="c", arch="x86-64-avx512", threads=2, cache_bytes=32 << 20),
     "cuda": DeviceFacts(target="cuda", name="g", arch="sm_90", cores=132, cache_bytes=50 << 20),
 }
+H200 = DeviceFacts(
+    target="cuda", name="H200", arch="sm_90", cores=132, cache_bytes=50 << 20, shared_bytes_per_block=227 << 10
+)
+
+
+def spread(*shape: int, scale: float = 1.0) -> torch.Tensor:
+    """Normal numbers, the same ones in every run."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))) * scale
 
 
 class Function(torch.nn.Module):
@@ -49,6 +56,19 @@ class Function(torch.nn.Module):
         return self.function(*args)
 
 
+class Computed(torch.nn.Module):
+    """A function of the inputs and of what the module has: layers first, then parameters."""
+
+    def __init__(self, function: Any, *parts: torch.nn.Module | torch.Tensor) -> None:
+        super().__init__()
+        self.function = function
+        self.layers = torch.nn.ModuleList(part for part in parts if isinstance(part, torch.nn.Module))
+        self.weights = torch.nn.ParameterList(part for part in parts if isinstance(part, torch.Tensor))
+
+    def forward(self, *args: torch.Tensor) -> Any:
+        return self.function(*args, *self.layers, *self.weights)
+
+
 #: Of modules that several tests share: by what an export reads of the inputs.
 _EXPORTED: WeakKeyDictionary[torch.nn.Module, dict[tuple[Any, ...], OpGraph]] = WeakKeyDictionary()
 
@@ -59,6 +79,11 @@ def export(model: torch.nn.Module, *args: torch.Tensor) -> OpGraph:
     if key not in known:
         known[key] = from_builtins(export_graph(model.eval(), args, {}), OpGraph)
     return known[key]
+
+
+def graph_of(case: tuple[torch.nn.Module, Tensors]) -> OpGraph:
+    """The graph of a module with inputs."""
+    return export(case[0], *case[1])
 
 
 def compile_candidate(candidate: Candidate, folder: Path) -> Path:
@@ -121,7 +146,7 @@ class Built:
     ) -> tuple[Any, list[int], list[torch.Tensor], Any]:
         """Returns (bound plan, pointers, outputs, everything that must stay alive). `dims` are those of `values` by
         default."""
-        dims = self._dims(values) if dims is None else dims
+        dims = sizes_in(self.graph, values) if dims is None else dims
         bound = executor.bind(self.plan, dims, self.module)
         tensors = {spec.name: self._given(values[spec.name], spec, dims) for spec in self.candidate.plan.inputs}
         for spec in (*self.candidate.plan.outputs, *self.candidate.plan.packed):
@@ -155,15 +180,20 @@ class Built:
         out = torch.empty_strided(shape, strides, dtype=dtype, device=self.device)
         return out.fill_(float("nan")) if dtype.is_floating_point else out.fill_(1)
 
-    def _dims(self, values: dict[str, torch.Tensor]) -> dict[str, int]:
-        sizes = [
-            pair for value in self.graph.inputs for pair in zip(value.spec.shape, values[value.name].shape, strict=True)
-        ]
-        return {text: size for text, size in sizes if text in self.graph.dims}
+
+def sizes_in(graph: OpGraph, values: dict[str, torch.Tensor]) -> dict[str, int]:
+    """The free dimensions of the graph where its inputs are these."""
+    sizes = [pair for value in graph.inputs for pair in zip(value.spec.shape, values[value.name].shape, strict=True)]
+    return {text: size for text, size in sizes if text in graph.dims}
 
 
-def built_first(graph: OpGraph, device: DeviceFacts, folder: Path, count: int) -> Iterator[Built]:
-    """The graph with each of its first `count` schedules for a device."""
+def built_on_cpu(graph: OpGraph, folder: Path) -> Built:
+    """The graph with its first schedule for the CPU of this machine."""
+    return Built(graph, initial(graph, "cpu", cpu.facts())[0], folder)
+
+
+def built_first(graph: OpGraph, device: DeviceFacts, folder: Path, count: int | None) -> Iterator[Built]:
+    """The graph with each of its first `count` schedules for a device, or with all of them."""
     for number, schedule in enumerate(initial(graph, device.target, device)[:count]):
         own = folder / str(number)
         own.mkdir()
@@ -181,32 +211,6 @@ def bindings(graph: OpGraph, model: torch.nn.Module, args: Tensors) -> dict[str,
 
 def as_list(found: Any) -> list[torch.Tensor]:
     return list(found) if isinstance(found, tuple | list) else [found]
-
-
-def check(model: torch.nn.Module, args: Tensors, built: Built, bound: float = 1e-5) -> None:
-    """Compares with a float64 run of the module. Errors are relative to the largest value, and PyTorch's own error is
-    allowed in addition.
-    """
-    with torch.no_grad():
-        eager = as_list(model(*args))
-        wide = copy.deepcopy(model).double()
-        want = as_list(wide(*(arg.double() if arg.is_floating_point() else arg for arg in args)))
-    got = built(bindings(built.graph, model, args))
-    assert len(got) == len(want)
-    for place, (mine, theirs, exact) in enumerate(zip(got, eager, want, strict=True)):
-        assert mine.shape == theirs.shape, place
-        assert mine.dtype == theirs.dtype, place
-        if not mine.dtype.is_floating_point:
-            assert torch.equal(mine, theirs), place
-            continue
-        assert torch.equal(torch.isnan(mine), torch.isnan(theirs)), place
-        half = mine.dtype in (torch.bfloat16, torch.float16)
-        finite = torch.isfinite(exact)
-        scale = torch.where(finite, exact.abs(), 0).max() if exact.numel() else 0.0
-        allowed = 2 * (theirs.double() - exact).abs() + (1e-2 if half else bound) * scale
-        error = (mine.double() - exact).abs()
-        bad = (error > allowed) & finite & torch.isfinite(theirs)
-        assert not bad.any(), f"output {place}: {int(bad.sum())} of {bad.numel()} wrong, worst {error[bad].max():.3g}"
 
 
 def resized(args: Tensors, rows: int) -> Tensors:

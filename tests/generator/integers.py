@@ -9,13 +9,7 @@ import torch
 Function1 = Callable[[torch.Tensor], torch.Tensor]
 Function2 = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
-DTYPES = {
-    "u8": torch.uint8,
-    "i8": torch.int8,
-    "i16": torch.int16,
-    "i32": torch.int32,
-    "i64": torch.int64,
-}
+DTYPES = {"u8": torch.uint8, "i8": torch.int8, "i16": torch.int16, "i32": torch.int32, "i64": torch.int64}
 
 
 def edges(dtype: torch.dtype) -> torch.Tensor:

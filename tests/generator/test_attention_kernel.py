@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +11,14 @@ import torch
 from msgspec.structs import replace
 from torch import nn
 
-from kernel_assistant.generator.emit import canonical_text, emit
-from kernel_assistant.generator.ir.named_graph import named_graph
 from kernel_assistant.generator.ir.schedule import make
 from kernel_assistant.generator.loops.attention import as_attention
-from kernel_assistant.generator.parse import parse
 from kernel_assistant.generator.plan.partition import cut
-from kernel_assistant.generator.search.drawn import drawn
-from kernel_assistant.generator.search.search import initial, neighbours
-from kernel_assistant.records import OpGraph
-from kernel_assistant.records.canonical import canonical
+from kernel_assistant.generator.search.search import initial
 from tests.generator.by_parts import ByParts
+from tests.generator.checks import check_around, check_compiles, check_names, check_read_back
 from tests.generator.cuda_on_host import OnHost
-from tests.generator.harness import Tensors, bindings, built_first, compile_candidate, export
-from tests.generator.test_cuda import H200
+from tests.generator.harness import H200, Function, Tensors, bindings, built_first, export, graph_of, spread
 
 
 class Attention(nn.Module):
@@ -61,25 +53,21 @@ class Layer(nn.Module):
         return self.o(mixed.transpose(1, 2).reshape(count, 1, -1)), k, v
 
 
-def _spread(*shape: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
-
-
 def _qkv(heads: int, queries: int, keys: int, width: int, key_heads: int = 0, batch: int = 2) -> Tensors:
     few = key_heads or heads
-    return _spread(batch, heads, queries, width), _spread(batch, few, keys, width), _spread(batch, few, keys, width)
+    return spread(batch, heads, queries, width), spread(batch, few, keys, width), spread(batch, few, keys, width)
 
 
 def _left_out(*shape: int) -> torch.Tensor:
     """A mask that keeps two of three keys, and no key for the first query of all."""
-    kept = _spread(*shape) > -0.4
+    kept = spread(*shape) > -0.4
     kept.view(-1, shape[-1])[0] = False
     return kept
 
 
 def _least(*shape: int) -> torch.Tensor:
     """A mask that is added, as transformers makes it: the least number where a key is left out, in one row all."""
-    kept = _spread(*shape) > 0
+    kept = spread(*shape) > 0
     kept.view(-1, shape[-1])[-1] = False
     return torch.where(kept, 0.0, torch.finfo(torch.float32).min)
 
@@ -104,14 +92,14 @@ CASES: dict[str, tuple[nn.Module, Tensors]] = {
     "causal": (Attention(is_causal=True), _qkv(2, 5, 9, 16)),
     "mask of keys": (Attention(), (*_qkv(2, 2, 33, 16), _left_out(2, 1, 1, 33))),
     "mask of all": (Attention(), (*_qkv(2, 2, 33, 16), _left_out(2, 2, 2, 33))),
-    "mask that is added": (Attention(enable_gqa=True), (*_qkv(4, 1, 33, 16, 2), _spread(1, 33))),
+    "mask that is added": (Attention(enable_gqa=True), (*_qkv(4, 1, 33, 16, 2), spread(1, 33))),
     "mask of the least numbers": (Attention(), (*_qkv(2, 2, 33, 16), _least(2, 33))),
     "sum of two masks": (Attention(), (*_qkv(2, 2, 33, 16), _least(2, 33) + _least(33))),
     "keys of one token": (Attention(), _qkv(2, 1, 1, 16)),
     "bf16": (Attention(enable_gqa=True), _half(_qkv(4, 1, 40, 64, 2))),
     "f16, wide": (Attention(), _half(_qkv(1, 1, 12, 320), torch.float16)),
     "tokens before heads": (Attention(enable_gqa=True), _between(_qkv(4, 2, 29, 16, 2))),
-    "layer": (Layer(4, 2, 8).eval(), (_spread(3, 1, 24), _spread(3, 2, 13, 8), _spread(3, 2, 13, 8))),
+    "layer": (Layer(4, 2, 8).eval(), (spread(3, 1, 24), spread(3, 2, 13, 8), spread(3, 2, 13, 8))),
 }
 #: For clusters.
 WIDE: dict[str, tuple[nn.Module, Tensors]] = {
@@ -139,8 +127,7 @@ def _on_host(model: nn.Module, args: Tensors, folder: Path, **parameters: int) -
 @pytest.mark.parametrize("name", [name for name in CASES if name != "layer"])
 def test_values(name: str, tmp_path: Path) -> None:
     model, args = CASES[name]
-    unroll = 1 + len(name) % 2
-    _check(model, args, _on_host(model, args, tmp_path, warps=2, unroll=unroll))
+    _check(model, args, _on_host(model, args, tmp_path, warps=2, unroll=1 + len(name) % 2))
 
 
 def test_a_layer_with_a_cache(tmp_path: Path) -> None:
@@ -162,37 +149,22 @@ def test_values_that_are_not_finite(value: float, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_text_is_read_back(name: str) -> None:
-    model, args = CASES[name]
-    graph = export(model, *args)
-    for schedule in initial(graph, "cuda", H200)[:3]:
-        assert parse(emit(graph, schedule)) == (graph, schedule)
-
-
-def _attention(graph: OpGraph) -> OpGraph:
-    (part,) = [part.graph for part in cut(graph, "cuda").parts if as_attention(part.graph)]
-    return part
+    graph = graph_of(CASES[name])
+    check_read_back(graph, initial(graph, "cuda", H200)[:3])
 
 
 def test_schedules_around_another() -> None:
     model, args = WIDE["bf16, 128"]
-    part = _attention(export(model, *args))
-    first = initial(part, "cuda", H200)[0]
-    assert first.parts[0]["cluster"] > 1
-    around = neighbours(part, first, H200)
-    assert around and all(one.forms() == first.forms() and one != first for one in around)
+    (part,) = [part.graph for part in cut(export(model, *args), "cuda").parts if as_attention(part.graph)]
+    assert check_around(part).parts[0]["cluster"] > 1
     ampere = replace(H200, name="A100", arch="sm_80")
     assert {one.parts[0]["cluster"] for one in initial(part, "cuda", ampere)} == {1}
 
 
 def test_numbers_have_names() -> None:
     model, args = CASES["groups of three queries"]
-    task = canonical(export(model, *args))
-    graph = named_graph(task)
-    schedule = initial(graph, "cuda", H200)[0]
-    assert schedule == initial(export(model, *args), "cuda", H200)[0]
-    text = canonical_text(task, schedule)
+    text = check_names(model, args)
     assert "E = D" in text and "0.3" not in text.partition("#include")[2]
-    assert len(drawn(graph, "cuda", H200, random.Random(1), 3)) == 3
 
 
 @pytest.mark.parametrize(
@@ -206,21 +178,15 @@ def test_numbers_have_names() -> None:
     ids=["many queries", "f64", "wide", "dropout"],
 )
 def test_what_stays_a_call_of_pytorch(model: nn.Module, args: Tensors) -> None:
-    class Two(nn.Module):
-        def forward(self, *given: torch.Tensor) -> Any:
-            return model(*given).cos().sin()
-
-    forms = initial(export(Two(), *args), "cuda", H200)[0].forms()
-    assert "attention" not in forms
+    graph = export(Function(lambda *given: model(*given).cos().sin()), *args)
+    assert "attention" not in initial(graph, "cuda", H200)[0].forms()
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 @pytest.mark.parametrize("name", WIDE)
 def test_clusters_compile(name: str, tmp_path: Path) -> None:
-    model, args = WIDE[name]
-    graph = export(model, *args)
-    compile_candidate(emit(graph, initial(graph, "cuda", H200)[0]), tmp_path)
+    graph = graph_of(WIDE[name])
+    check_compiles(graph, initial(graph, "cuda", H200)[0], tmp_path)
 
 
 @pytest.mark.gpu

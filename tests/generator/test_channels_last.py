@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.ir.operators import COPY
@@ -17,139 +18,101 @@ from kernel_assistant.generator.parse import parse
 from kernel_assistant.generator.plan.channels_last import AGAIN, COPY_BACK, channels_last, is_channels_last
 from kernel_assistant.generator.plan.partition import FIRST_FORM, cut
 from kernel_assistant.generator.search.search import initial, neighbours
+from kernel_assistant.records import OpGraph
 from tests.generator.by_parts import ByParts
-from tests.generator.harness import Built, as_list, bindings, export
-from tests.generator.test_cuda import H200
+from tests.generator.harness import H200, Built, Computed, Function, as_list, bindings, export
 
 pytestmark = pytest.mark.sampled(3)
 
 
-class Head(nn.Module):
-    """A convolution followed by other operators."""
-
-    def __init__(self, inner: nn.Module, *rest: nn.Module) -> None:
-        super().__init__()
-        self.inner, self.rest = inner, nn.Sequential(*rest)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.rest(self.inner(x))
-
-
-class Branches(nn.Module):
+def _branches(x: torch.Tensor, wide: nn.Module, narrow: nn.Module, pooled: nn.Module) -> torch.Tensor:
     """Convolutions side by side, one of them behind a pooling, whose results are joined."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.wide, self.narrow = nn.Conv2d(8, 24, 3, padding=1), nn.Conv2d(8, 8, 1)
-        self.pooled = nn.Sequential(nn.MaxPool2d(3, 1, 1), nn.Conv2d(8, 16, 1))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.cat([self.wide(x), self.narrow(x), self.pooled(x)], 1)
+    return torch.cat([wide(x), narrow(x), pooled(x)], 1)
 
 
-class PooledBoth(nn.Module):
+def _pooled_both(x: torch.Tensor, one: nn.Module, other: nn.Module) -> tuple[torch.Tensor, torch.Tensor]:
     """A pooling that is a result, and that convolutions with channels last read."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.one, self.other = (nn.Conv2d(8, 16, 3, padding=1) for _ in range(2))
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        pooled = torch.nn.functional.max_pool2d(x, 3, 1, 1)
-        return self.one(x) + self.other(pooled), pooled
+    pooled = F.max_pool2d(x, 3, 1, 1)
+    return one(x) + other(pooled), pooled
 
 
-class LeastChannel(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.tanh(torch.min(x, dim=1, keepdim=True)[0])
-
-
-class Over(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(16)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.norm(x.permute(0, 2, 3, 1))
-        return found
-
-
-class AroundNorm(nn.Module):
+def _around_norm(x: torch.Tensor, conv: nn.Module, norm: nn.Module) -> torch.Tensor:
     """A group norm with a path around it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.norm = nn.Conv2d(8, 16, 3), nn.GroupNorm(4, 16)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = torch.nn.functional.silu(self.conv(x))
-        return torch.logsumexp(x + torch.tanh(self.norm(x)), 1)
+    x = F.silu(conv(x))
+    return torch.logsumexp(x + torch.tanh(norm(x)), 1)
 
 
-class BesideNorm(nn.Module):
+def _beside_norm(x: torch.Tensor, conv: nn.Module, norm: nn.Module, other: nn.Module) -> torch.Tensor:
     """A group norm whose result is read behind another convolution."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.norm, self.other = nn.Conv2d(8, 16, 3), nn.GroupNorm(4, 16), nn.Conv2d(16, 16, 3, padding=1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = torch.nn.functional.silu(self.conv(x))
-        normalized, beside = self.norm(x), torch.exp(-x * x)
-        return torch.tanh(self.other(beside) + normalized)
+    x = F.silu(conv(x))
+    normalized, beside = norm(x), torch.exp(-x * x)
+    return torch.tanh(other(beside) + normalized)
 
 
-class Chain(nn.Module):
+def _chain(x: torch.Tensor, one: nn.Module, other: nn.Module) -> tuple[torch.Tensor, torch.Tensor]:
     """A residual sum over two convolutions; the first one is also a result."""
+    first = one(x)
+    return first, torch.relu(other(torch.relu(first)) + x)
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
 
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        first = self.first(x)
-        return first, torch.relu(self.second(torch.relu(first)) + x)
+def _conv(channels: int, results: int) -> nn.Module:
+    return nn.Conv2d(channels, results, 3, padding=1)
 
 
 def _image(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(1))
 
 
+LARGE, SMALL, VOLUME = _image(7, 8, 150, 150), _image(7, 8, 97, 101), _image(3, 8, 16, 17, 19)
 CASES = {
-    "bare": (Head(nn.Conv2d(8, 24, 3)), _image(7, 8, 150, 150)),
-    "relu and scaling": (Head(nn.Conv2d(8, 24, 3), nn.ReLU(), nn.Hardtanh()), _image(7, 8, 150, 150)),
-    "least channel": (Head(nn.Conv2d(8, 24, 3), LeastChannel()), _image(7, 8, 150, 150)),
-    "pooling": (Head(nn.Conv2d(8, 24, 3), nn.ReLU(), nn.MaxPool2d(3, 2, 1)), _image(7, 8, 150, 150)),
-    "group norm": (Head(nn.Conv3d(8, 16, 3), nn.SiLU(), nn.GroupNorm(4, 16)), _image(5, 8, 18, 34, 50)),
-    "instance norm": (Head(nn.Conv2d(8, 24, 3), nn.InstanceNorm2d(24, affine=True)), _image(7, 8, 150, 150)),
-    "beside a norm": (BesideNorm(), _image(7, 8, 97, 101)),
-    "group norm, pooling": (Head(nn.Conv2d(8, 16, 3), nn.GroupNorm(4, 16), nn.MaxPool2d(4)), _image(7, 8, 97, 101)),
-    "around a norm": (AroundNorm(), _image(7, 8, 97, 101)),
+    "bare": (nn.Sequential(nn.Conv2d(8, 24, 3)), LARGE),
+    "relu and scaling": (nn.Sequential(nn.Conv2d(8, 24, 3), nn.ReLU(), nn.Hardtanh()), LARGE),
+    "least channel": (
+        nn.Sequential(nn.Conv2d(8, 24, 3), Function(lambda x: torch.tanh(torch.min(x, dim=1, keepdim=True)[0]))),
+        LARGE,
+    ),
+    "pooling": (nn.Sequential(nn.Conv2d(8, 24, 3), nn.ReLU(), nn.MaxPool2d(3, 2, 1)), LARGE),
+    "group norm": (nn.Sequential(nn.Conv3d(8, 16, 3), nn.SiLU(), nn.GroupNorm(4, 16)), _image(5, 8, 18, 34, 50)),
+    "instance norm": (nn.Sequential(nn.Conv2d(8, 24, 3), nn.InstanceNorm2d(24, affine=True)), LARGE),
+    "beside a norm": (Computed(_beside_norm, nn.Conv2d(8, 16, 3), nn.GroupNorm(4, 16), _conv(16, 16)), SMALL),
+    "group norm, pooling": (nn.Sequential(nn.Conv2d(8, 16, 3), nn.GroupNorm(4, 16), nn.MaxPool2d(4)), SMALL),
+    "around a norm": (Computed(_around_norm, nn.Conv2d(8, 16, 3), nn.GroupNorm(4, 16)), SMALL),
     "batch norm to group norm": (
-        Head(nn.ConvTranspose2d(8, 16, 5), nn.BatchNorm2d(16), nn.Tanh(), nn.MaxPool2d(2), nn.GroupNorm(4, 16)),
-        _image(7, 8, 97, 101),
+        nn.Sequential(
+            nn.ConvTranspose2d(8, 16, 5), nn.BatchNorm2d(16), nn.Tanh(), nn.MaxPool2d(2), nn.GroupNorm(4, 16)
+        ),
+        SMALL,
     ),
     "layer norm, average": (
-        Head(nn.ConvTranspose3d(8, 16, 3, stride=2), nn.LayerNorm(39), nn.AvgPool3d(2), nn.GELU()),
-        _image(3, 8, 16, 17, 19),
+        nn.Sequential(nn.ConvTranspose3d(8, 16, 3, stride=2), nn.LayerNorm(39), nn.AvgPool3d(2), nn.GELU()),
+        VOLUME,
     ),
-    "mean of all": (Head(nn.Conv2d(8, 24, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()), _image(7, 8, 150, 150)),
-    "transposed, softmax": (
-        Head(nn.ConvTranspose3d(8, 16, 3, stride=2), nn.Softmax(1)),
-        _image(3, 8, 16, 17, 19),
+    "mean of all": (nn.Sequential(nn.Conv2d(8, 24, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()), LARGE),
+    "transposed, softmax": (nn.Sequential(nn.ConvTranspose3d(8, 16, 3, stride=2), nn.Softmax(1)), VOLUME),
+    "transposed, grouped": (
+        nn.Sequential(nn.ConvTranspose2d(8, 16, 4, 2, 1, groups=2), nn.GELU()),
+        _image(3, 8, 97, 101),
     ),
-    "transposed, grouped": (Head(nn.ConvTranspose2d(8, 16, 4, 2, 1, groups=2), nn.GELU()), _image(3, 8, 97, 101)),
-    "chain": (Chain(), _image(7, 8, 150, 150)),
-    "pooling is a result": (PooledBoth(), _image(7, 8, 150, 150)),
-    "branches": (Branches(), _image(7, 8, 150, 150)),
-    "three channels": (Head(nn.Conv2d(3, 24, 5, stride=2), nn.SiLU()), _image(7, 3, 301, 303)),
+    "chain": (Computed(_chain, _conv(8, 8), _conv(8, 8)), LARGE),
+    "pooling is a result": (Computed(_pooled_both, _conv(8, 16), _conv(8, 16)), LARGE),
+    "branches": (
+        Computed(
+            _branches, _conv(8, 24), nn.Conv2d(8, 8, 1), nn.Sequential(nn.MaxPool2d(3, 1, 1), nn.Conv2d(8, 16, 1))
+        ),
+        LARGE,
+    ),
+    "three channels": (nn.Sequential(nn.Conv2d(3, 24, 5, stride=2), nn.SiLU()), _image(7, 3, 301, 303)),
 }
+
+
+def _graph(name: str) -> OpGraph:
+    model, x = CASES[name]
+    return export(model.eval(), x)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_convolutions_are_done_with_channels_last(name: str) -> None:
-    model, x = CASES[name]
-    graph = export(model.eval(), x)
+    graph = _graph(name)
     for schedule in [one for one in initial(graph, "cuda", H200)[:3] if FIRST_FORM not in one.forms()]:
         candidate = emit(graph, schedule)
         calls = [launch for launch in candidate.plan.launches if launch.library.startswith("cudnn")]
@@ -161,15 +124,14 @@ def test_convolutions_are_done_with_channels_last(name: str) -> None:
 def test_convolutions_are_as_exact_as_torch_compiles() -> None:
     """With groups torch.compile, like eager mode, reads channels first, where fewer engines use tensor cores."""
     for name, order in {"bare": "nhwc", "three channels": "nhwc", "transposed, grouped": "nchw"}.items():
-        model, x = CASES[name]
-        graph = export(model.eval(), x)
+        graph = _graph(name)
         launches = emit(graph, initial(graph, "cuda", H200)[0]).plan.launches
         assert [dict(one.settings)["given"] for one in launches if one.library.startswith("cudnn")] == [order]
 
 
 def test_channels_first_are_tried_too() -> None:
     """Where PyTorch's engine for them is exact, tensor cores' order of memory may be much slower."""
-    graph = export(Head(nn.ConvTranspose3d(8, 16, 3, stride=2), nn.GELU()), _image(3, 8, 16, 17, 19))
+    graph = export(nn.Sequential(nn.ConvTranspose3d(8, 16, 3, stride=2), nn.GELU()), VOLUME)
     last, first, *rest = initial(graph, "cuda", H200)
     assert [FIRST_FORM in schedule.forms() for schedule in (last, first, *rest)] == [False, True, *[False] * len(rest)]
     candidate = emit(graph, first)
@@ -180,7 +142,7 @@ def test_channels_first_are_tried_too() -> None:
 
 
 def test_what_reads_across_gets_channels_first() -> None:
-    graph = export(Head(nn.Conv2d(8, 24, 3), nn.Flatten(), nn.Softmax(1)).eval(), _image(7, 8, 150, 150))
+    graph = export(nn.Sequential(nn.Conv2d(8, 24, 3), nn.Flatten(), nn.Softmax(1)).eval(), LARGE)
     parts = cut(graph, "cuda").parts
     assert any(node.op == COPY_BACK for part in parts for node in part.graph.nodes)
     assert not any(value.spec.strides for value in parts[-1].graph.inputs)
@@ -205,8 +167,7 @@ def test_channels_are_read_where_they_lie(name: str, forms: list[str]) -> None:
     """The operators after the convolution read its layout; only the pooled value is converted back, by a launch of its
     own.
     """
-    model, x = CASES[name]
-    graph = export(model.eval(), x)
+    graph = _graph(name)
     assert (name in ("pooling", "group norm, pooling")) == any(
         node.op == COPY_BACK for part in cut(graph, "cuda").parts for node in part.graph.nodes
     )
@@ -218,25 +179,20 @@ def test_channels_are_read_where_they_lie(name: str, forms: list[str]) -> None:
 
 def test_what_a_norm_reads_is_computed_again_around_it() -> None:
     """The launch of the moments does not write the convolution's activations."""
-    model, x = CASES["around a norm"]
-    moments = next(
-        part.graph
-        for part in cut(export(model.eval(), x), "cuda").parts
-        if any(node.op == "ka_group_moments" for node in part.graph.nodes)
-    )
+    parts = cut(_graph("around a norm"), "cuda").parts
+    moments = next(part.graph for part in parts if any(node.op == "ka_group_moments" for node in part.graph.nodes))
     assert [len(moments.spec(name).shape) for name in moments.outputs] == [2, 2]
 
 
 def test_what_has_to_be_written_is_not_computed_again() -> None:
-    parts = cut(export(BesideNorm().eval(), _image(7, 8, 97, 101)), "cuda").parts
+    parts = cut(_graph("beside a norm"), "cuda").parts
     assert any(node.op == "ka_group_moments" for part in parts for node in part.graph.nodes)
     assert not any(name.endswith(AGAIN) for part in parts for name in part.outputs)
 
 
 def test_branches_are_joined_by_one_kernel_and_share_their_input() -> None:
     """Biases are added where the branches are joined, and the pooling reads the copy that the convolutions read."""
-    model, x = CASES["branches"]
-    graph = export(model.eval(), x)
+    graph = _graph("branches")
     parts, schedule = cut(graph, "cuda").parts, initial(graph, "cuda", H200)[0]
     kernels = [part.graph for part in parts if part.kind == "kernel" and not part.once]
     copy, pooling, join = ([node.op.split(".")[0] for node in kernel.nodes] for kernel in kernels)
@@ -247,7 +203,7 @@ def test_branches_are_joined_by_one_kernel_and_share_their_input() -> None:
 @pytest.mark.parametrize(
     ("model", "x"),
     [
-        (nn.Conv2d(8, 24, 1), _image(7, 8, 150, 150)),
+        (nn.Conv2d(8, 24, 1), LARGE),
         (nn.Conv2d(2, 24, 3), _image(7, 2, 150, 150)),
         (nn.Conv3d(3, 24, 3), _image(3, 3, 20, 60, 60)),
         (nn.Conv2d(8, 24, 3), _image(1, 8, 20, 20)),
@@ -273,7 +229,8 @@ def test_products_between_depthwise_convolutions_stay_as_they_are() -> None:
 
 def test_a_filter_of_one_channel_lies_both_ways() -> None:
     """A depthwise convolution of an input in channels last, then a norm over the channels."""
-    model = nn.Sequential(nn.Conv2d(16, 16, 7, padding=3, groups=16), Over())
+    over = Function(lambda x: x.permute(0, 2, 3, 1))
+    model = nn.Sequential(nn.Conv2d(16, 16, 7, padding=3, groups=16), over, nn.LayerNorm(16))
     graph = export(model, _image(7, 16, 20, 20).contiguous(memory_format=torch.channels_last))
     schedule = initial(graph, "cuda", H200)[0]
     assert [part.form.partition("/")[0] for part in schedule.parts] == ["library", "rows"]
@@ -295,15 +252,14 @@ def test_a_call_of_pytorch_reads_what_a_convolution_gives(between: list[nn.Modul
 def test_a_layout_that_the_user_chose_is_kept() -> None:
     layout = torch.channels_last
     model = nn.Conv2d(8, 24, 3).to(memory_format=layout)  # type: ignore[call-overload]
-    graph = export(model, _image(7, 8, 150, 150).contiguous(memory_format=layout))
+    graph = export(model, LARGE.contiguous(memory_format=layout))
     assert not any(node.op.startswith(COPY) for part in cut(graph, "cuda").parts for node in part.graph.nodes)
 
 
 @pytest.mark.parametrize("name", ["around a norm", "beside a norm", "group norm, pooling"])
 def test_values_by_parts(name: str, tmp_path: Path) -> None:
     """The parts that are cut for CUDA, with kernels for the CPU and PyTorch in place of libraries."""
-    model, x = CASES[name]
-    graph = export(model.eval(), x)
+    (model, x), graph = CASES[name], _graph(name)
     with torch.no_grad():
         (got,), want = ByParts(graph, tmp_path)(bindings(graph, model, (x,))), model(x)
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
@@ -313,8 +269,7 @@ def test_values_by_parts(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_values(name: str, tmp_path: Path) -> None:
     """At the exported sizes, at another batch size, and at batch size one; TF32 is allowed, as in PyTorch."""
-    model, x = CASES[name]
-    graph = export(model.eval(), x)
+    (model, x), graph = CASES[name], _graph(name)
     exact = copy.deepcopy(model).double()
     for schedule in initial(graph, "cuda", H200)[:3]:
         built = Built(graph, schedule, tmp_path)

@@ -4,7 +4,6 @@ right.
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -15,14 +14,10 @@ from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.schedule import make, read_schedule
 from kernel_assistant.generator.search.search import initial, neighbours
-from kernel_assistant.records import OpGraph
-from kernel_assistant.targets.base import DeviceFacts
-from tests.generator.harness import Built, Function, check, compile_candidate, export, resized
+from tests.generator.checks import check, check_compiles, check_sizes
+from tests.generator.harness import H200, Built, Function, built_first, export, graph_of
 from tests.generator.modules import CASES
 
-H200 = DeviceFacts(
-    target="cuda", name="H200", arch="sm_90", cores=132, cache_bytes=50 << 20, shared_bytes_per_block=227 << 10
-)
 FORMS = [
     ("pointwise: activations", "pointwise unroll=2"),
     ("pointwise: half", "pointwise vec=8 hint=1"),
@@ -48,17 +43,11 @@ FORMS = [
 ]
 
 
-def _graph(name: str) -> OpGraph:
-    model, args = CASES[name]
-    return export(model, *args)
-
-
 @pytest.mark.builds
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 @pytest.mark.parametrize(("name", "line"), FORMS)
 def test_every_form_compiles(name: str, line: str, tmp_path: Path) -> None:
-    compile_candidate(emit(_graph(name), read_schedule("cuda", line)), tmp_path)
+    check_compiles(graph_of(CASES[name]), read_schedule("cuda", line), tmp_path)
 
 
 class _Doubled(nn.Module):
@@ -74,11 +63,10 @@ class _Doubled(nn.Module):
 
 @pytest.mark.builds
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 @pytest.mark.parametrize("vec", [2, 4])
 def test_a_single_element_that_stands_still_within_a_vector_compiles(vec: int, tmp_path: Path) -> None:
     graph = export(_Doubled(), torch.randn(5, 6, 8))
-    compile_candidate(emit(graph, read_schedule("cuda", f"pointwise vec={vec}")), tmp_path)
+    check_compiles(graph, read_schedule("cuda", f"pointwise vec={vec}"), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -95,34 +83,29 @@ def test_a_single_element_that_stands_still_within_a_vector_compiles(vec: int, t
 )
 def test_schedules_that_do_not_fit_are_refused(name: str, line: str) -> None:
     with pytest.raises(Unsupported):
-        emit(_graph(name), read_schedule("cuda", line))
+        emit(graph_of(CASES[name]), read_schedule("cuda", line))
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", CASES)
 def test_all_first_schedules_are_right(name: str, tmp_path: Path) -> None:
     model, args = CASES[name]
-    graph = _graph(name)
-    for schedule in initial(graph, "cuda", H200):
-        built = Built(graph, schedule, tmp_path)
-        check(model, args, built)
-        if "B" in graph.dims and all(arg.is_contiguous() for arg in args):
-            check(model, resized(args, 1), built)
-            check(model, resized(args, args[0].shape[0] * 2 + 1), built)
+    for built in built_first(graph_of(CASES[name]), H200, tmp_path, None):
+        check_sizes(model, args, built)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("name", "line"), FORMS)
 def test_all_neighbours_are_right(name: str, line: str, tmp_path: Path) -> None:
     model, args = CASES[name]
-    graph, schedule = _graph(name), read_schedule("cuda", line)
+    graph, schedule = graph_of(CASES[name]), read_schedule("cuda", line)
     for other in [schedule, *neighbours(graph, schedule, H200)]:
         check(model, args, Built(graph, other, tmp_path))
 
 
 def test_clusters_are_launched_whole() -> None:
     """The grid is a multiple of the cluster, whatever the number of rows."""
-    candidate = emit(_graph("rows: softmax wide"), make("cuda", "rows/stream", cluster=8))
+    candidate = emit(graph_of(CASES["rows: softmax wide"]), make("cuda", "rows/stream", cluster=8))
     assert candidate.plan.launches[0].grid[0] == "B * 8"
 
 
@@ -130,7 +113,5 @@ def test_clusters_are_launched_whole() -> None:
 def test_tiles_are_no_wider_than_their_columns(columns: int) -> None:
     """Threads behind the last column would have nothing to do."""
     graph = export(Function(lambda x: torch.softmax(x, 1)), torch.rand(512, 64, columns))
-    found = [schedule for schedule in initial(graph, "cuda", H200) if schedule.form.startswith("cols/")]
-    assert found
-    widest = 1 << (columns - 1).bit_length()
-    assert all(schedule["tx"] * schedule["vec"] <= widest for schedule in found)
+    widths = [one["tx"] * one["vec"] for one in initial(graph, "cuda", H200) if one.form.startswith("cols/")]
+    assert widths and max(widths) <= 1 << (columns - 1).bit_length()

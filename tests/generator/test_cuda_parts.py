@@ -6,7 +6,6 @@ All candidates of this file are compiled at once, on all cores, before the first
 from __future__ import annotations
 
 import random
-import shutil
 from pathlib import Path
 
 import pytest
@@ -16,23 +15,16 @@ from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.generator.search.search import initial, neighbours
 from kernel_assistant.records import OpGraph
-from tests.generator.composites import COMPOSITES, SINGLE
-from tests.generator.harness import Built, binary_of, check, compile_all, compile_candidate, export, resized
-from tests.generator.test_cuda import H200
-from tests.generator.test_parts_library import Attention
+from tests.generator.checks import check, check_compiles
+from tests.generator.harness import H200, Built, binary_of, compile_all, export, graph_of, resized
+from tests.generator.test_parts import ATTENTION, CASES
 
 pytestmark = pytest.mark.builds
 
-CASES = {**SINGLE, **COMPOSITES}
 #: Schedules of each case besides the first.
 MORE = 2
 
 Builds = dict[str, list[tuple[OpGraph, Schedule, Path | AssertionError]]]
-
-
-def _graph(name: str) -> OpGraph:
-    model, args = CASES[name]
-    return export(model, *args)
 
 
 def _schedules(name: str, graph: OpGraph) -> list[Schedule]:
@@ -43,16 +35,15 @@ def _schedules(name: str, graph: OpGraph) -> list[Schedule]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 @pytest.mark.parametrize("name", ["cross entropy half", "all positions", "half chain"])
 def test_a_sample_compiles(name: str, tmp_path: Path) -> None:
-    graph = _graph(name)
-    compile_candidate(emit(graph, initial(graph, "cuda", H200)[0]), tmp_path)
+    graph = graph_of(CASES[name])
+    check_compiles(graph, initial(graph, "cuda", H200)[0], tmp_path)
 
 
 @pytest.fixture(scope="module")
 def builds(tmp_path_factory: pytest.TempPathFactory) -> Builds:
-    graphs = {name: _graph(name) for name in CASES}
+    graphs = {name: graph_of(CASES[name]) for name in CASES}
     jobs = [(name, schedule) for name, graph in graphs.items() for schedule in _schedules(name, graph)]
     folders = [tmp_path_factory.mktemp("build") for _ in jobs]
     binaries = compile_all([emit(graphs[name], schedule) for name, schedule in jobs], folders)
@@ -64,7 +55,7 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> Builds:
 
 @pytest.mark.gpu
 def test_products_of_a_library_between_kernels(tmp_path: Path) -> None:
-    model, args = Attention(), (torch.rand(2, 10, 64),)
+    model, args = ATTENTION, (torch.rand(2, 10, 64),)
     graph = export(model, *args)
     built = Built(graph, initial(graph, "cuda", H200)[0], tmp_path)
     check(model, args, built, bound=1e-4)
@@ -76,8 +67,8 @@ def test_products_of_a_library_between_kernels(tmp_path: Path) -> None:
 def test_right_on_the_gpu(name: str, builds: Builds, tmp_path: Path) -> None:
     model, args = CASES[name]
     sizes = {arg.shape[0] for arg in args if arg.dim()}
-    for graph, schedule, found in builds[name]:
-        built = Built(graph, schedule, tmp_path, binary_of(found))
+    for graph, schedule, binary in builds[name]:
+        built = Built(graph, schedule, tmp_path, binary_of(binary))
         check(model, args, built)
-        if len(built.graph.dims) == 1 and len(sizes) == 1 and all(arg.is_contiguous() for arg in args):
+        if len(graph.dims) == 1 and len(sizes) == 1 and all(arg.is_contiguous() for arg in args):
             check(model, resized(args, args[0].shape[0] * 2 + 1), built)

@@ -1,8 +1,9 @@
-"""Long rows on CUDA: teams of blocks, staged copies, and partial results that another launch combines."""
+"""Rows on CUDA: teams of blocks, staged copies, and partial results that another launch combines; passes over 16-bit
+elements: full batches of vectors, the rest, and which loads bypass the caches.
+"""
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -14,46 +15,47 @@ from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.schedule import read_schedule
 from kernel_assistant.generator.search.search import initial, neighbours
-from kernel_assistant.records import OpGraph
-from tests.generator.harness import Built, Function, bindings, check, compile_candidate, export, resized
-from tests.generator.test_cuda import H200
+from tests.generator.checks import check, check_compiles
+from tests.generator.cuda_on_host import check_on_host
+from tests.generator.harness import H200, Built, Function, bindings, export, graph_of, resized
+from tests.generator.modules import Case, case
 
 pytestmark = pytest.mark.builds
 
-Case = tuple[nn.Module, torch.Tensor]
+Row = tuple[nn.Module, torch.Tensor]
 
 
-def _softmax(*shape: int) -> Case:
+def _softmax(*shape: int) -> Row:
     return Function(lambda x: F.softmax(x, -1)), torch.randn(shape, generator=torch.Generator().manual_seed(1)) * 3
 
 
-def _layer_norm(*shape: int) -> Case:
-    model, (_, x) = nn.LayerNorm(shape[1:]), _softmax(*shape)
+def _weighted(model: nn.Module) -> nn.Module:
+    """The norm with weights that differ."""
     with torch.no_grad():
         for number, weight in enumerate(model.parameters()):
             weight += torch.linspace(0, number + 1, weight.numel()).view_as(weight)
-    return model, x + 7
+    return model
 
 
-def _group_norm(*shape: int) -> Case:
+def _layer_norm(*shape: int) -> Row:
+    return _weighted(nn.LayerNorm(shape[1:])), _softmax(*shape)[1] + 7
+
+
+def _group_norm(*shape: int) -> Row:
     """Its weights are constant along pieces of the row."""
-    model, (_, x) = nn.GroupNorm(2, shape[1]), _softmax(*shape)
-    with torch.no_grad():
-        for number, weight in enumerate(model.parameters()):
-            weight += torch.linspace(0, number + 1, weight.numel())
-    return model, x - 3
+    return _weighted(nn.GroupNorm(2, shape[1])), _softmax(*shape)[1] - 3
 
 
-def _norm_of_all(*shape: int) -> Case:
+def _norm_of_all(*shape: int) -> Row:
     return Function(lambda x: x / torch.norm(x)), _softmax(*shape)[1]
 
 
-def _twice(*shape: int) -> Case:
+def _twice(*shape: int) -> Row:
     """Two successive partial reductions, and an output that does not vary along the row."""
     return Function(lambda x: ((y := F.softmax(x, -1)) / y.norm(dim=-1, keepdim=True), x.sum(-1))), _softmax(*shape)[1]
 
 
-def _half(*shape: int) -> Case:
+def _half(*shape: int) -> Row:
     return Function(lambda x: F.log_softmax(x, -1)), _softmax(*shape)[1].bfloat16()
 
 
@@ -83,45 +85,39 @@ FORMS = [
 IDS = [f"{number} {line}" for number, (_, line) in enumerate(FORMS)]
 
 
-def _graph(case: Case) -> OpGraph:
-    return export(*case)
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 @pytest.mark.parametrize(("case", "line"), FORMS, ids=IDS)
-def test_every_form_compiles(case: Case, line: str, tmp_path: Path) -> None:
-    compile_candidate(emit(_graph(case), read_schedule("cuda", line)), tmp_path)
+def test_every_form_compiles(case: Row, line: str, tmp_path: Path) -> None:
+    check_compiles(export(*case), read_schedule("cuda", line), tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("case", "line"),
+    ("function", "shape"),
     [
-        (_softmax(2, 1 << 18), "rows/team parts=4"),
-        (Function(torch.exp), "rows/team parts=4"),
-        (Function(lambda x: x.sum(-1)), "rows/team parts=4"),
-        (Function(lambda x: F.softmax(x, 0)), "rows/team parts=4"),
+        (lambda x: F.softmax(x, -1), (2, 1 << 18)),
+        (torch.exp, (3, 5000)),
+        (lambda x: x.sum(-1), (3, 5000)),
+        (lambda x: F.softmax(x, 0), (3, 5000)),
     ],
 )
-def test_rows_that_no_team_can_hold_are_refused(case: Case | nn.Module, line: str) -> None:
-    graph = _graph(case if isinstance(case, tuple) else (case, torch.rand(3, 5000)))
+def test_rows_that_no_team_can_hold_are_refused(function: object, shape: tuple[int, ...]) -> None:
     with pytest.raises(Unsupported):
-        emit(graph, read_schedule("cuda", line))
+        emit(export(Function(function), torch.rand(shape)), read_schedule("cuda", "rows/team parts=4"))
 
 
 def test_teams_come_first_where_rows_are_large() -> None:
     """The first schedule is a safe one; then come teams that fill at least half of the device and fit into it."""
     graph = export(nn.GroupNorm(2, 4), torch.rand(2, 4, 1024, 1024))
-    forms = [schedule.form for schedule in initial(graph, "cuda", H200)]
-    assert forms[1] == "rows/team"
-    teams = [schedule for schedule in initial(graph, "cuda", H200) if schedule.form == "rows/team"]
+    schedules = initial(graph, "cuda", H200)
+    assert schedules[1].form == "rows/team"
+    teams = [schedule for schedule in schedules if schedule.form == "rows/team"]
     assert all(32 <= schedule["parts"] <= 4 * 132 for schedule in teams)
-    assert all(schedule in neighbours(graph, teams[0], H200) for schedule in [teams[0].having(stage=0)])
+    assert teams[0].having(stage=0) in neighbours(graph, teams[0], H200)
 
 
 def test_a_team_counts_from_zero() -> None:
     """Scratch memory is not initialised: the counters are set to zero before the blocks that wait for them."""
-    candidate = emit(_graph(_twice(3, ODD)), read_schedule("cuda", "rows/team parts=7"))
+    candidate = emit(export(*_twice(3, ODD)), read_schedule("cuda", "rows/team parts=7"))
     zero, team = candidate.plan.launches
     counters = {spec.name for spec in candidate.plan.scratch if spec.dtype == "i32"}
     assert counters == {"arrived0", "arrived1"}
@@ -131,10 +127,10 @@ def test_a_team_counts_from_zero() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("case", "line"), FORMS, ids=IDS)
-def test_one_row_and_many(case: Case, line: str, tmp_path: Path) -> None:
+def test_one_row_and_many(case: Row, line: str, tmp_path: Path) -> None:
     """With fewer blocks than the device has room for, and with many more."""
     model, x = case
-    built = Built(_graph(case), read_schedule("cuda", line), tmp_path)
+    built = Built(export(*case), read_schedule("cuda", line), tmp_path)
     check(model, (x,), built)
     check(model, resized((x,), 1), built)
     check(model, resized((x,), 300), built)
@@ -147,8 +143,71 @@ def test_a_row_that_does_not_fit_the_device_still_ends(tmp_path: Path) -> None:
     """
     case = _layer_norm(2, (1 << 19) - 3)
     model, x = case
-    graph = _graph(case)
+    graph = export(*case)
     built = Built(graph, read_schedule("cuda", "rows/team parts=8192 block=64 vec=1 unroll=1"), tmp_path)
     check(model, (x,), built)
     first, second = (built(bindings(graph, model, (x,)))[0] for _ in range(2))
     assert torch.equal(first, second)
+
+
+def _bfloat(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(len(shape))).bfloat16()
+
+
+# Results in float, so that sums are compared to more than three digits.
+CASES: dict[str, Case] = {
+    "squares": case(lambda a, b: ((a.float() - b.float()) ** 2).mean(), _bfloat(5, 1000), _bfloat(5, 1000) + 1),
+    "hinge": case(lambda p, t: (1 - p.float() * t.float()).clamp(min=0).mean(), _bfloat(6, 1024), _bfloat(1024)),
+    "odd": case(lambda x: (x.float() ** 2).sum(), _bfloat(7, 333)),
+    "norm": case(lambda x: x / torch.norm(x, p="fro"), _bfloat(5, 8, 120)),
+    "rows": case(lambda x: F.softmax(x.float(), -1), _bfloat(3, 1512)),
+    "odd rows": case(lambda x: F.softmax(x.float(), -1), _bfloat(3, 1501)),
+    "pointwise": case(torch.sigmoid, _bfloat(5, 24)),
+    "odd pointwise": case(torch.sigmoid, _bfloat(5, 27)),
+}
+LINES = [
+    ("squares", "rows/split block=64 parts=2 unroll=4 vec=8 join=1"),
+    ("squares", "rows/split block=32 parts=7 unroll=2 vec=8"),
+    ("squares", "rows/stream block=32 unroll=8 vec=8"),
+    ("hinge", "rows/split block=64 parts=2 unroll=4 vec=8 join=1 hint=1"),
+    ("hinge", "rows/split block=32 parts=5 unroll=2 vec=4"),
+    ("odd", "rows/split block=32 parts=3 unroll=2 vec=8"),
+    ("norm", "rows/split block=32 parts=3 unroll=4 vec=8 join=1 hint=1"),
+    ("rows", "rows/stream block=32 unroll=4 vec=8"),
+    ("odd rows", "rows/stream block=32 unroll=2 vec=8"),
+    ("odd rows", "rows/split block=32 parts=3 unroll=2 vec=8"),
+    ("pointwise", "pointwise block=32 unroll=2 vec=8"),
+    ("odd pointwise", "pointwise block=32 vec=8"),
+]
+
+
+@pytest.mark.parametrize(("name", "line"), LINES, ids=[f"{name} {line}" for name, line in LINES])
+def test_values(name: str, line: str, tmp_path: Path) -> None:
+    check_on_host(*CASES[name], line, tmp_path, rows=2)
+
+
+def _source(name: str, line: str) -> str:
+    return emit(graph_of(CASES[name]), read_schedule("cuda", line)).sources["kernel.cu"]
+
+
+@pytest.mark.parametrize("name", ["squares", "pointwise"])
+def test_no_element_is_asked_for_where_vectors_end_with_the_row(name: str) -> None:
+    """Every value of the free sizes is a multiple of the vector."""
+    source = _source(name, "rows/split vec=8" if name == "squares" else "pointwise vec=8")
+    assert "e + k <" not in source
+    assert "false>" not in source
+
+
+def test_what_rows_share_stays_in_the_caches() -> None:
+    source = _source("hinge", "rows/split vec=8 hint=1")
+    assert "ka_row_load<8, 1, true>(l_x0" in source
+    assert "ka_row_load<8, 0, true>(l_x1" in source
+
+
+def test_first_schedules_of_a_long_reduction_differ_in_what_is_in_flight() -> None:
+    size = torch.empty(32768, 32768, dtype=torch.bfloat16)
+    first = initial(export(Function(lambda a, b: torch.mean((a - b) ** 2)), size, size), "cuda", H200)[:8]
+    assert {schedule["unroll"] for schedule in first} == {2, 4, 8}
+    assert {schedule["block"] for schedule in first} == {256, 512}
+    assert {schedule["hint"] for schedule in first} == {0, 1}
+    assert any(schedule["parts"] % H200.cores == 0 for schedule in first)

@@ -4,7 +4,6 @@ reverse.
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -18,28 +17,21 @@ from kernel_assistant.generator.ir.graph_text import read_graph
 from kernel_assistant.generator.ir.schedule import read_schedule
 from kernel_assistant.generator.loops.checked import checked_nest
 from kernel_assistant.generator.search.search import initial
-from tests.generator.cuda_on_host import OnHost
-from tests.generator.harness import Built, Function, check, compile_candidate, export, resized
-from tests.generator.test_cuda import H200
+from tests.generator.checks import check, check_compiles, check_on_gpu
+from tests.generator.cuda_on_host import OnHost, check_on_host
+from tests.generator.harness import H200, Built, Computed, Function, export, graph_of, resized
+from tests.generator.modules import Case, case
 
 pytestmark = pytest.mark.builds
 
-Case = tuple[nn.Module, torch.Tensor]
 
-
-class LayerNorm2d(nn.Module):
+def _over_channels(channels: int) -> nn.Module:
     """A norm over the channels as in torchvision; its result is in channels last."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(channels)
-        with torch.no_grad():
-            for number, weight in enumerate(self.norm.parameters()):
-                weight += torch.linspace(number, number + 1, channels)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
-        return found
+    norm = nn.LayerNorm(channels)
+    with torch.no_grad():
+        for number, weight in enumerate(norm.parameters()):
+            weight += torch.linspace(number, number + 1, channels)
+    return Computed(lambda x, norm: norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2), norm)
 
 
 def _image(*shape: int) -> torch.Tensor:
@@ -51,15 +43,15 @@ def _last(*shape: int) -> torch.Tensor:
 
 
 CASES: dict[str, Case] = {
-    "layer norm": (LayerNorm2d(24), _image(3, 24, 8, 12)),
-    "odd": (LayerNorm2d(19), _image(3, 19, 7, 5)),
-    "half": (LayerNorm2d(24).bfloat16(), _image(2, 24, 8, 10).bfloat16()),
-    "to first": (Function(lambda x: F.softmax(x, 1).contiguous()), _last(3, 20, 6, 7)),
-    "least": (Function(lambda x: x.amin(1) + x.argmin(1)), _last(3, 20, 6, 7)),
-    "pooled": (Function(lambda x: F.max_pool2d(x, 3, 2, 1)), _last(3, 20, 9, 10)),
-    "both moments": (Function(lambda x: (x.mean((2, 3)), x.var((2, 3)))), _last(3, 20, 16, 18)),
-    "narrow": (nn.LayerNorm(24), _image(3, 8, 12, 24)),
-    "moments": (Function(lambda x: torch.var_mean(x, (2, 3))), _last(3, 20, 16, 18)),
+    "layer norm": (_over_channels(24), (_image(3, 24, 8, 12),)),
+    "odd": (_over_channels(19), (_image(3, 19, 7, 5),)),
+    "half": (_over_channels(24).bfloat16(), (_image(2, 24, 8, 10).bfloat16(),)),
+    "to first": case(lambda x: F.softmax(x, 1).contiguous(), _last(3, 20, 6, 7)),
+    "least": case(lambda x: x.amin(1) + x.argmin(1), _last(3, 20, 6, 7)),
+    "pooled": case(lambda x: F.max_pool2d(x, 3, 2, 1), _last(3, 20, 9, 10)),
+    "both moments": case(lambda x: (x.mean((2, 3)), x.var((2, 3))), _last(3, 20, 16, 18)),
+    "narrow": (nn.LayerNorm(24), (_image(3, 8, 12, 24),)),
+    "moments": case(lambda x: torch.var_mean(x, (2, 3)), _last(3, 20, 16, 18)),
 }
 LINES = [
     ("layer norm", "cols/reg tx=8 ty=16 vec=4 items=2"),
@@ -82,16 +74,11 @@ LINES = [
 IDS = [f"{number} {name} {line}" for number, (name, line) in enumerate(LINES)]
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 @pytest.mark.parametrize(("name", "line"), LINES, ids=IDS)
 def test_values(name: str, line: str, tmp_path: Path) -> None:
-    model, x = CASES[name]
-    built = OnHost(export(model, x), read_schedule("cuda", line), tmp_path)
-    check(model, (x,), built)
-    check(model, resized((x,), 1), built)
+    check_on_host(*CASES[name], line, tmp_path)
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 @pytest.mark.parametrize(
     "line", ["cols/reg tx=8 ty=4 items=6 vec=4", "cols/stream tx=8 ty=4 unroll=2", "cols/split tx=8 ty=4 parts=3 vec=4"]
 )
@@ -116,7 +103,6 @@ param p1 f32[24] bias
 return %n3"""
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 def test_a_norm_over_groups_in_two_launches(tmp_path: Path) -> None:
     """Each launch is tested as the graph of its part: vectors of channels in one, transposed tiles in the other."""
     whole = GROUPS.splitlines()
@@ -137,48 +123,43 @@ def test_a_norm_over_groups_in_two_launches(tmp_path: Path) -> None:
     [("layer norm", "cols"), ("to first", "cols"), ("least", "rows"), ("moments", "cols"), ("pooled", "pointwise")],
 )
 def test_loops_follow_the_memory(name: str, family: str) -> None:
-    assert checked_nest(export(*CASES[name]), "cuda").family == family
+    assert checked_nest(graph_of(CASES[name]), "cuda").family == family
 
 
 def test_channels_that_lie_together_are_rows() -> None:
-    graph = export(LayerNorm2d(24), _last(3, 24, 8, 12))
+    graph = export(_over_channels(24), _last(3, 24, 8, 12))
     assert checked_nest(graph, "cuda").family == "rows"
     assert initial(graph, "cuda", H200)[0].form.startswith("rows/")
 
 
 def test_small_tiles_come_first() -> None:
-    graph = export(LayerNorm2d(96), _image(8, 96, 56, 56))
+    graph = export(_over_channels(96), _image(8, 96, 56, 56))
     schedules = initial(graph, "cuda", H200)
     assert [schedule["tx"] * schedule["vec"] for schedule in schedules[:2]] == [32, 32]
     assert emit(graph, schedules[0]).plan.launches[0].shared != "0"
 
 
 def test_tiles_have_to_fit() -> None:
-    model, x = CASES["layer norm"]
     with pytest.raises(Unsupported, match="shared memory"):
-        emit(export(model, x), read_schedule("cuda", "cols/stream tx=64 ty=16 vec=4 unroll=16"))
+        emit(graph_of(CASES["layer norm"]), read_schedule("cuda", "cols/stream tx=64 ty=16 vec=4 unroll=16"))
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 @pytest.mark.parametrize(("name", "line"), [LINES[0], LINES[3], LINES[10], LINES[12], ("both moments", "cols/split")])
 def test_they_compile(name: str, line: str, tmp_path: Path) -> None:
-    compile_candidate(emit(export(*CASES[name]), read_schedule("cuda", line)), tmp_path)
+    check_compiles(graph_of(CASES[name]), read_schedule("cuda", line), tmp_path)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("name", "line"), LINES, ids=IDS)
 def test_values_on_a_gpu(name: str, line: str, tmp_path: Path) -> None:
-    model, x = CASES[name]
-    built = Built(export(model, x), read_schedule("cuda", line), tmp_path)
-    check(model, (x,), built)
-    check(model, resized((x,), 1), built)
+    model, args = CASES[name]
+    built = Built(export(model, *args), read_schedule("cuda", line), tmp_path)
+    check(model, args, built)
+    check(model, resized(args, 1), built)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", CASES)
 def test_all_first_schedules(name: str, tmp_path: Path) -> None:
-    model, x = CASES[name]
-    graph = export(model, x)
-    for schedule in initial(graph, "cuda", H200):
-        check(model, (x,), Built(graph, schedule, tmp_path))
+    check_on_gpu(*CASES[name], tmp_path)

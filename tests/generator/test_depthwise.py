@@ -14,13 +14,11 @@ from torch import nn
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.ir.schedule import read_schedule
 from kernel_assistant.generator.loops.checked import checked_nest
-from kernel_assistant.generator.parse import parse
 from kernel_assistant.generator.search.search import initial
 from kernel_assistant.generator.support import classify
-from kernel_assistant.targets import cpu
+from tests.generator.checks import check, check_on_gpu, check_read_back
 from tests.generator.cuda_on_host import OnHost
-from tests.generator.harness import Built, bindings, check, export, resized
-from tests.generator.test_cuda import H200
+from tests.generator.harness import H200, bindings, built_on_cpu, export, resized
 
 Image = tuple[int, ...]
 
@@ -72,7 +70,7 @@ def test_on_the_cpu(
 ) -> None:
     model, args = Beside([made for made, _ in drawn], fused), tuple(image for _, image in drawn)
     graph = export(model, *args)
-    built = Built(graph, initial(graph, "cpu", cpu.facts())[0], tmp_path_factory.mktemp("depthwise"))
+    built = built_on_cpu(graph, tmp_path_factory.mktemp("depthwise"))
     assert not built.candidate.plan.residual
     check(model, args, built)
     check(model, resized(args, 1), built)
@@ -115,10 +113,10 @@ def test_families_and_schedules(name: str) -> None:
     graph = export(model, torch.randn(shape))
     family = "pointwise" if name == "down only" else "window"
     assert checked_nest(graph, "cuda").family == checked_nest(graph, "cpu").family == family
-    for schedule in initial(graph, "cuda", H200):
-        candidate = emit(graph, schedule)
-        assert parse(candidate) == (graph, schedule)
-        assert {launch.library for launch in candidate.plan.launches} == {""}
+    schedules = initial(graph, "cuda", H200)
+    check_read_back(graph, schedules)
+    launches = [launch for schedule in schedules for launch in emit(graph, schedule).plan.launches]
+    assert {launch.library for launch in launches} == {""}
 
 
 @pytest.mark.parametrize(
@@ -126,10 +124,7 @@ def test_families_and_schedules(name: str) -> None:
     [
         (nn.Conv2d(4, 4, 3, padding=1, groups=4), torch.randn(2, 4, 9, 9)),
         (nn.Conv2d(4, 8, 3, padding=1, groups=2), torch.randn(2, 4, 9, 40)),
-        (
-            nn.Conv2d(4, 4, 3, padding=1, groups=4),
-            torch.randn(2, 4, 9, 40).contiguous(memory_format=torch.channels_last),
-        ),
+        (nn.Conv2d(4, 4, 3, padding=1, groups=4), torch.randn(2, 4, 9, 40).to(memory_format=torch.channels_last)),
     ],
     ids=["narrow", "groups", "channels last"],
 )
@@ -143,9 +138,4 @@ def test_the_others_are_a_library_s(model: nn.Module, x: torch.Tensor) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_right_on_the_gpu(name: str, tmp_path: Path) -> None:
     model, shape = CASES[name]
-    x = torch.randn(shape)
-    graph = export(model, x)
-    for number, schedule in enumerate(initial(graph, "cuda", H200)[:4]):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        check(model, (x,), Built(graph, schedule, folder))
+    check_on_gpu(model, (torch.randn(shape),), tmp_path, 4)

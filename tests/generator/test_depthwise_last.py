@@ -23,8 +23,7 @@ from kernel_assistant.generator.search.search import initial, neighbours
 from kernel_assistant.generator.search.tensor_cores import splits_products
 from kernel_assistant.records import OpGraph
 from tests.generator.by_parts import ByParts
-from tests.generator.harness import Built, as_list, bindings, export
-from tests.generator.test_cuda import H200
+from tests.generator.harness import H200, Built, as_list, bindings, export
 
 pytestmark = pytest.mark.sampled(3)
 
@@ -49,10 +48,9 @@ class Block(nn.Module):
 def _norm(channels: int) -> nn.BatchNorm2d:
     norm = nn.BatchNorm2d(channels)
     torch.manual_seed(channels)
+    assert norm.running_mean is not None and norm.running_var is not None
     for tensor in (norm.running_mean, norm.bias.data):
-        assert tensor is not None
         tensor.normal_(0, 0.5)
-    assert norm.running_var is not None
     norm.running_var.uniform_(0.5, 1.5)
     return norm
 
@@ -115,11 +113,8 @@ def test_our_kernel_reads_and_writes_channels_beside_each_other() -> None:
     """It also does what stands before and behind, and its filter is turned once."""
     parts = cut(_graph("whole"), "cuda", use=LibraryUse(depthwise="kernel")).parts
     (part,) = [one for one in parts if any(node.op.endswith(BY_CHANNELS) for node in one.graph.nodes)]
-    assert [node.op for node in part.graph.nodes if node.op in ("hardtanh", "getitem")] == [
-        "hardtanh",
-        "getitem",
-        "hardtanh",
-    ]
+    fused = [node.op for node in part.graph.nodes if node.op in ("hardtanh", "getitem")]
+    assert fused == ["hardtanh", "getitem", "hardtanh"]
     assert all(is_channels_last(part.graph.spec(output)) for output in part.graph.outputs)
     turned = [one for one in parts if one.once and [node.op for node in one.graph.nodes] == [COPY]]
     assert [one.graph.spec(one.outputs[0]).strides for one in turned][-1:] == [("1", "432", "144", "48")]

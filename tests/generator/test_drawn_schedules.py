@@ -1,4 +1,4 @@
-"""Schedules drawn at random for learning."""
+"""Schedules drawn at random for learning; parts of a graph that are alike have one schedule and are varied together."""
 
 from __future__ import annotations
 
@@ -7,23 +7,27 @@ from random import Random
 
 import pytest
 import torch
+from torch import nn
 
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.ir.named_graph import named_graph
 from kernel_assistant.generator.ir.schedule import read_schedule
+from kernel_assistant.generator.plan.partition import cut
 from kernel_assistant.generator.search.drawn import drawn
 from kernel_assistant.generator.search.ladders import LADDERS
-from kernel_assistant.generator.search.search import first_guess, initial
+from kernel_assistant.generator.search.search import first_guess, initial, neighbours
+from kernel_assistant.generator.search.search_parts import alike
+from kernel_assistant.records import OpGraph
 from kernel_assistant.records.canonical import canonical
-from tests.generator.harness import DEVICES, Function, export
+from tests.generator.checks import check_read_back
+from tests.generator.harness import DEVICES, H200, Function, export, graph_of
 from tests.generator.modules import CASES
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
 @pytest.mark.parametrize("name", list(CASES)[::3])
 def test_drawn_schedules_can_be_written(name: str, target: str) -> None:
-    model, args = CASES[name]
-    graph = export(model, *args)
+    graph = graph_of(CASES[name])
     found = drawn(graph, target, DEVICES[target], Random(1), 2)
     assert found and len(dict(found)) == len(found)
     for schedule, candidate in found:
@@ -67,3 +71,52 @@ def test_parts_that_are_alike_have_one_schedule() -> None:
     graph = export(Function(layers), torch.zeros(64, 2048))
     for schedule, _ in drawn(named_graph(canonical(graph)), "cuda", DEVICES["cuda"], Random(3), 4):
         assert schedule.form == "parts" and len(set(schedule.parts)) < len(schedule.parts)
+
+
+class Layers(nn.Module):
+    """Products with a norm behind each: three of the same width, then one of another, with another parameter each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        widths = [(64, 64)] * 3 + [(64, 96)]
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.Linear(before, after), nn.LayerNorm(after), nn.Tanh()) for before, after in widths
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def layers() -> OpGraph:
+    return export(Layers(), torch.randn(512, 64))
+
+
+def test_parts_are_alike_whatever_their_values_are_called() -> None:
+    found = cut(layers(), "cuda")
+    kernels = [number for number, part in enumerate(found.parts) if part.kind == "kernel"]
+    kinds = [kind for kind in alike(found) if kind[0] in kernels]
+    assert sorted(map(len, kinds)) == [1, 3]
+    assert sorted(number for kind in kinds for number in kind) == kernels
+    assert kinds[0] == kernels[:3]
+
+
+def test_they_have_one_schedule_and_are_varied_together() -> None:
+    graph = layers()
+    (first, second) = (kind for kind in alike(cut(graph, "cuda")) if len(kind) == 3 or kind[0] == 7)
+    safe, *others = initial(graph, "cuda", H200)
+    for schedule in (safe, *others):
+        assert len({schedule.parts[number] for number in first}) == 1
+    changed = neighbours(graph, safe, H200)
+    assert changed
+    moved = [{number for number, part in enumerate(other.parts) if part != safe.parts[number]} for other in changed]
+    assert set(map(frozenset, moved)) == {frozenset(first), frozenset(second)}
+    check_read_back(graph, changed[:1])
+
+
+def test_the_costliest_kind_comes_first() -> None:
+    parted = cut(layers(), "cuda")
+    kernels = [kind for kind in alike(parted) if parted.parts[kind[0]].kind == "kernel"]
+    costs = [sum(parted.parts[number].seconds for number in kind) for kind in kernels]
+    assert costs == sorted(costs, reverse=True)

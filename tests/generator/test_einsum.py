@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.lower.expand import expand
 from kernel_assistant.generator.plan.partition import partition
 from kernel_assistant.generator.search.search import initial
@@ -21,17 +19,12 @@ from kernel_assistant.generator.support import classify
 from kernel_assistant.records import Node, OpGraph, TensorSpec
 from kernel_assistant.records.codec import to_builtins
 from kernel_assistant.records.graph import GraphInput
-from kernel_assistant.targets import cpu
 from kernel_assistant.worker.runner.pytorch.aten import Operator
 from tests.generator.by_parts import ByParts
-from tests.generator.harness import Built, Function, Tensors, bindings, check, compile_candidate, export
-from tests.generator.test_cuda import H200
+from tests.generator.checks import check_compiles, check_on_cpu, check_on_gpu
+from tests.generator.harness import H200, Function, Tensors, bindings, export, spread
 
 Shape = tuple[int, ...]
-
-
-def _spread(*shape: int) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 
 def _graph(equation: str, shapes: list[Shape], out: Shape, dtype: str = "f64") -> OpGraph:
@@ -73,7 +66,7 @@ def equations(draw: st.DrawFn) -> tuple[str, list[Shape]]:
 @given(drawn=equations())
 def test_the_steps_of_a_drawn_equation_compute_it(drawn: tuple[str, list[Shape]]) -> None:
     equation, shapes = drawn
-    operands = [_spread(*shape).double() + number for number, shape in enumerate(shapes)]
+    operands = [spread(*shape).double() + number for number, shape in enumerate(shapes)]
     want = torch.einsum(equation, *operands)
     values: dict[str, Any] = {f"x{number}": operand for number, operand in enumerate(operands)}
     steps = expand(_graph(equation, shapes, tuple(want.shape))).nodes
@@ -93,29 +86,22 @@ def test_no_drawn_equation_stays_pytorchs_on_cuda(drawn: tuple[str, list[Shape]]
     assert {part.kind for part in found.parts} <= {"kernel", "library"}
 
 
-#: Equation, shapes, and kinds of the parts on CUDA.
-PARTS: dict[str, tuple[str, list[Shape], list[str]]] = {
+#: Equation, shapes, and the first letters of the kinds of the parts on CUDA: kernel, library.
+PARTS: dict[str, tuple[str, list[Shape], str]] = {
     "mask between products": (
-        *("bclhn,bcshn,bhcls,bcshp->bclhp", [(2, 3, 8, 4, 6), (2, 3, 8, 4, 6), (2, 4, 3, 8, 8), (2, 3, 8, 4, 10)]),
-        ["kernel", "library", "kernel", "kernel", "library"],
+        "bclhn,bcshn,bhcls,bcshp->bclhp",
+        [(2, 3, 8, 4, 6), (2, 3, 8, 4, 6), (2, 4, 3, 8, 8), (2, 3, 8, 4, 10)],
+        "klkkl",
     ),
-    "scaling before a product": (
-        *("bclhn,bhcl,bclhp->bchpn", [(2, 3, 8, 4, 6), (2, 4, 3, 8), (2, 3, 8, 4, 10)]),
-        ["kernel", "kernel", "library"],
-    ),
+    "scaling before a product": ("bclhn,bhcl,bclhp->bchpn", [(2, 3, 8, 4, 6), (2, 4, 3, 8), (2, 3, 8, 4, 10)], "kkl"),
     "scaling of the smaller operand": (
-        *("bclhn,bchpn,bhcl->bclhp", [(2, 3, 8, 4, 6), (2, 3, 4, 10, 6), (2, 4, 3, 8)]),
-        ["kernel", "library"],
+        "bclhn,bchpn,bhcl->bclhp",
+        [(2, 3, 8, 4, 6), (2, 3, 4, 10, 6), (2, 4, 3, 8)],
+        "kl",
     ),
-    "product between others' dimensions": (
-        *("bhzc,bchpn->bzhpn", [(2, 4, 5, 3), (2, 3, 4, 10, 6)]),
-        ["kernel", "library"],
-    ),
-    "repeated in a batch": (
-        *("bhij,bhjk->bhik", [(2, 1, 3, 4), (2, 5, 4, 6)]),
-        ["kernel", "kernel", "library", "kernel"],
-    ),
-    "ellipsis": ("...ij,kj->...ki", [(2, 3, 5, 4), (6, 4)], ["library"]),
+    "product between others' dimensions": ("bhzc,bchpn->bzhpn", [(2, 4, 5, 3), (2, 3, 4, 10, 6)], "kl"),
+    "repeated in a batch": ("bhij,bhjk->bhik", [(2, 1, 3, 4), (2, 5, 4, 6)], "kklk"),
+    "ellipsis": ("...ij,kj->...ki", [(2, 3, 5, 4), (6, 4)], "l"),
 }
 
 
@@ -123,10 +109,10 @@ PARTS: dict[str, tuple[str, list[Shape], list[str]]] = {
 @pytest.mark.parametrize("name", PARTS)
 def test_by_parts(name: str, tmp_path: Path) -> None:
     equation, shapes, kinds = PARTS[name]
-    model, args = _einsum(equation), tuple(_spread(*shape) for shape in shapes)
+    model, args = _einsum(equation), tuple(spread(*shape) for shape in shapes)
     graph = export(model, *args)
     parts = ByParts(graph, tmp_path)
-    assert parts.kinds == kinds
+    assert [kind[0] for kind in parts.kinds] == [*kinds]
     torch.testing.assert_close(parts(bindings(graph, model, args))[0], model(*args), rtol=1e-5, atol=1e-5)
 
 
@@ -144,10 +130,8 @@ def test_by_parts(name: str, tmp_path: Path) -> None:
 def test_elementwise_steps_are_kernels_on_the_cpu(
     equation: str, shapes: list[Shape], dtype: torch.dtype, tmp_path: Path
 ) -> None:
-    model, args = _einsum(equation), tuple(_spread(*shape).to(dtype) for shape in shapes)
-    built = Built(export(model, *args), initial(export(model, *args), "cpu", cpu.facts())[0], tmp_path)
-    assert not built.candidate.plan.residual
-    check(model, args, built)
+    model, args = _einsum(equation), tuple(spread(*shape).to(dtype) for shape in shapes)
+    assert not check_on_cpu(model, args, tmp_path).candidate.plan.residual
 
 
 def _steps(equation: str, *shapes: Shape) -> list[str]:
@@ -186,7 +170,7 @@ def test_what_stays(equation: str, shapes: list[Shape], dtype: str) -> None:
 
 
 def test_on_the_cpu_an_einsum_with_a_matrix_product_stays_whole() -> None:
-    args = (_spread(3, 5, 4), _spread(3, 4, 6), _spread(3, 5))
+    args = (spread(3, 5, 4), spread(3, 4, 6), spread(3, 5))
     model = Function(lambda a, b, c: torch.einsum("bij,bjk,bi->bik", a, b, c).relu())
     graph = export(model, *args)
     assert classify(graph, "cpu") == "parts"
@@ -222,7 +206,7 @@ class StateSpace(nn.Module):
 
 
 STATE_SPACE = StateSpace(8)
-OPERANDS: Tensors = (_spread(3, 32, 4, 10), -_spread(3, 32, 4).abs(), _spread(3, 32, 4, 6), _spread(3, 32, 4, 6))
+OPERANDS: Tensors = (spread(3, 32, 4, 10), -spread(3, 32, 4).abs(), spread(3, 32, 4, 6), spread(3, 32, 4, 6))
 
 
 def test_a_state_space_has_no_part_of_pytorch_on_cuda(tmp_path: Path) -> None:
@@ -234,20 +218,18 @@ def test_a_state_space_has_no_part_of_pytorch_on_cuda(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 def test_a_state_space_compiles_for_cuda(tmp_path: Path) -> None:
     graph = export(STATE_SPACE, *OPERANDS)
-    compile_candidate(emit(graph, initial(graph, "cuda", H200)[0]), tmp_path)
+    check_compiles(graph, initial(graph, "cuda", H200)[0], tmp_path)
 
 
 @pytest.mark.gpu
 def test_a_state_space_is_right_on_the_gpu(tmp_path: Path) -> None:
-    graph = export(STATE_SPACE, *OPERANDS)
-    check(STATE_SPACE, OPERANDS, Built(graph, initial(graph, "cuda", H200)[0], tmp_path), bound=1e-4)
+    check_on_gpu(STATE_SPACE, OPERANDS, tmp_path, 1, bound=1e-4)
 
 
 def test_the_state_space_computes_its_recurrence() -> None:
-    args = (_spread(2, 8, 3, 4), -_spread(2, 8, 3).abs(), _spread(2, 8, 3, 5), _spread(2, 8, 3, 5))
+    args = (spread(2, 8, 3, 4), -spread(2, 8, 3).abs(), spread(2, 8, 3, 5), spread(2, 8, 3, 5))
     x, rates, reads, writes = (one.double() for one in args)
     state, want = torch.zeros(2, 3, 4, 5, dtype=torch.float64), []
     for step in range(8):

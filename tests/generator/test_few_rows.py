@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import shutil
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -13,20 +11,14 @@ import pytest
 import torch
 from torch import nn
 
-from kernel_assistant.generator.emit import canonical_text, emit
-from kernel_assistant.generator.ir.named_graph import named_graph
 from kernel_assistant.generator.ir.schedule import in_parts, make
 from kernel_assistant.generator.loops.linears import as_linears
-from kernel_assistant.generator.parse import parse
 from kernel_assistant.generator.plan.partition import cut
-from kernel_assistant.generator.search.drawn import drawn
-from kernel_assistant.generator.search.search import initial, neighbours
-from kernel_assistant.records import OpGraph
-from kernel_assistant.records.canonical import canonical
+from kernel_assistant.generator.search.search import initial
 from tests.generator.by_parts import ByParts
+from tests.generator.checks import check_around, check_compiles, check_names, check_read_back
 from tests.generator.cuda_on_host import OnHost
-from tests.generator.harness import Tensors, bindings, built_first, compile_candidate, export
-from tests.generator.test_cuda import H200
+from tests.generator.harness import H200, Computed, Tensors, bindings, built_first, export
 
 #: Of the largest value, where several results in a half type are rounded one after another.
 SEVERAL = 4e-2
@@ -38,8 +30,7 @@ class Layers(nn.Module):
     def __init__(self, width: int, *outputs: int, bias: bool = False, dtype: torch.dtype = torch.bfloat16) -> None:
         super().__init__()
         torch.manual_seed(0)
-        made = (nn.Linear(width, count, bias=bias, dtype=dtype) for count in outputs)
-        self.layers = nn.ModuleList(made)
+        self.layers = nn.ModuleList(nn.Linear(width, count, bias=bias, dtype=dtype) for count in outputs)
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(layer(x) for layer in self.layers)
@@ -53,17 +44,6 @@ class SomeBias(nn.Module):
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return self.one(x), self.other(x)
-
-
-class Computed(nn.Module):
-    """A function of x and parameters."""
-
-    def __init__(self, function: Callable[..., Any], *parameters: torch.Tensor) -> None:
-        super().__init__()
-        self.function, self.weights = function, nn.ParameterList(parameters)
-
-    def forward(self, x: torch.Tensor) -> Any:
-        return self.function(x, *self.weights)
 
 
 class Latents(nn.Module):
@@ -165,12 +145,6 @@ def test_operands_as_people_have_them(name: str, tmp_path: Path) -> None:
     _check(model, args, ByParts(graph, tmp_path)(bindings(graph, model, args)), SEVERAL)
 
 
-def test_layers_of_parameters_alone(tmp_path: Path) -> None:
-    model, args = Latents().eval(), (_rows(3, 16),)
-    graph = export(model, *args)
-    _check(model, args, ByParts(graph, tmp_path)(bindings(graph, model, args)), SEVERAL)
-
-
 def test_a_layer_without_outputs() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -178,42 +152,34 @@ def test_a_layer_without_outputs() -> None:
     assert initial(export(model, _rows(3, 64)), "cuda", H200)
 
 
-def test_parts_around_them(tmp_path: Path) -> None:
-    model, args = Block().eval(), (_rows(2, 1, 40),)
-    graph = export(model, *args)
+@pytest.mark.parametrize(
+    ("model", "x", "library"),
+    [(Block(), _rows(2, 1, 40), False), (Latents(), _rows(3, 16), True)],
+    ids=["feed-forward", "layers of parameters alone"],
+)
+def test_parts_around_them(model: nn.Module, x: torch.Tensor, library: bool, tmp_path: Path) -> None:
+    graph = export(model, x)
     parts = ByParts(graph, tmp_path)
-    assert "library" not in parts.kinds
-    _check(model, args, parts(bindings(graph, model, args)), SEVERAL)
-
-
-def _first(graph: OpGraph) -> OpGraph:
-    return next(part.graph for part in cut(graph, "cuda").parts if as_linears(part.graph))
+    assert ("library" in parts.kinds) == library
+    _check(model, (x,), parts(bindings(graph, model, (x,))), SEVERAL)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_text_is_read_back(name: str) -> None:
     model, args, _ = CASES[name]
     graph = export(model, *args)
-    for schedule in initial(graph, "cuda", H200)[:3]:
-        assert parse(emit(graph, schedule)) == (graph, schedule)
+    check_read_back(graph, initial(graph, "cuda", H200)[:3])
 
 
 def test_schedules_around_another() -> None:
     model, args = WIDE["language model"]
-    part = _first(export(model, *args))
-    first = initial(part, "cuda", H200)[0]
-    around = neighbours(part, first, H200)
-    assert around and all(one.forms() == first.forms() and one != first for one in around)
+    part = next(part.graph for part in cut(export(model, *args), "cuda").parts if as_linears(part.graph))
+    check_around(part)
 
 
 def test_sizes_have_names() -> None:
     model, args, _ = CASES["three layers"]
-    task = canonical(export(model, *args))
-    graph = named_graph(task)
-    schedule = initial(graph, "cuda", H200)[0]
-    assert schedule == initial(export(model, *args), "cuda", H200)[0]
-    assert "K = D" in canonical_text(task, schedule)
-    assert len(drawn(graph, "cuda", H200, random.Random(1), 3)) == 3
+    assert "K = D" in check_names(model, args)
 
 
 @pytest.mark.parametrize(
@@ -231,19 +197,17 @@ def test_what_a_library_computes(model: nn.Module, args: Tensors) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 @pytest.mark.parametrize("name", WIDE)
 def test_they_compile(name: str, tmp_path: Path) -> None:
     model, args = WIDE[name]
     graph = export(model, *args)
-    compile_candidate(emit(graph, initial(graph, "cuda", H200)[0]), tmp_path)
+    check_compiles(graph, initial(graph, "cuda", H200)[0], tmp_path)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", [*CASES, *WIDE])
 def test_values_on_a_gpu(name: str, tmp_path: Path) -> None:
-    cases: dict[str, Any] = {**CASES, **WIDE}
-    model, args = cases[name][:2]
+    model, args, *_ = (CASES | WIDE)[name]
     graph = export(model, *args)
     for built in built_first(graph, H200, tmp_path, 8):
         _check(model, args, built(bindings(graph, model, args)))

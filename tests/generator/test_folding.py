@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import shutil
 from pathlib import Path
 
 import pytest
@@ -18,8 +17,8 @@ from kernel_assistant.generator.search.search import initial
 from kernel_assistant.records import OpGraph
 from kernel_assistant.records.codec import to_builtins
 from kernel_assistant.worker.runner.pytorch.aten import Operator
-from tests.generator.harness import Tensors, bindings, compile_candidate, export
-from tests.generator.test_cuda import H200
+from tests.generator.checks import check_compiles
+from tests.generator.harness import H200, Computed, Tensors, bindings, export
 
 
 class Behind(nn.Module):
@@ -107,21 +106,13 @@ def test_a_convolution_that_stays_with_pytorch_keeps_its_norm() -> None:
     assert with_folded_norms(graph, stay) is graph
 
 
-class Scaled(nn.Module):
+def _scaled(x: torch.Tensor, weight: torch.Tensor, scale: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """A product whose weights are computed, also used elsewhere, and returned."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight, self.scale = nn.Parameter(torch.randn(24, 32)), nn.Parameter(torch.randn(24, 1))
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        weight = self.weight * torch.exp(self.scale)
-        return torch.tanh(x @ weight.t()), torch.exp(self.scale).sum()
+    return torch.tanh(x @ (weight * torch.exp(scale)).t()), torch.exp(scale).sum()
 
 
 def test_weights_that_are_computed_are_computed_once() -> None:
-    model = Scaled()
-    graph = export(model, torch.randn(16, 32))
+    graph = export(Computed(_scaled, torch.randn(24, 32), torch.randn(24, 1)), torch.randn(16, 32))
     schedule = initial(graph, "cuda", H200)[0]
     candidate = emit(graph, schedule)
     plan = candidate.plan
@@ -135,66 +126,47 @@ def test_weights_that_are_computed_are_computed_once() -> None:
 
 
 def test_what_no_library_reads_stays_in_its_kernel() -> None:
-    class Shifted(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.scale = nn.Parameter(torch.randn(32))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.softmax(x * torch.exp(self.scale), -1)
-
-    graph = export(Shifted(), torch.randn(16, 32))
+    shifted = Computed(lambda x, scale: torch.softmax(x * torch.exp(scale), -1), torch.randn(32))
+    graph = export(shifted, torch.randn(16, 32))
     assert not emit(graph, initial(graph, "cuda", H200)[0]).plan.prepare
 
 
 @pytest.mark.builds
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 def test_kernels_of_prepare_compile(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Conv2d(8, 64, 3), nn.BatchNorm2d(64), nn.ReLU(), nn.Conv2d(64, 64, 3), nn.BatchNorm2d(64))
     graph = export(drawn(model), torch.randn(4, 8, 96, 96))
-    candidate = emit(graph, initial(graph, "cuda", H200)[0])
-    assert candidate.plan.prepare
-    compile_candidate(candidate, tmp_path)
+    schedule = initial(graph, "cuda", H200)[0]
+    assert emit(graph, schedule).plan.prepare
+    check_compiles(graph, schedule, tmp_path)
 
 
-class Returned(nn.Module):
+def _returned(x: torch.Tensor, w: torch.Tensor, view: bool, scans: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """A changed weight that a convolution, or a scan of it turned, reads; the weight or a view of it is a result."""
-
-    def __init__(self, view: bool, scans: bool) -> None:
-        super().__init__()
-        self.w = nn.Parameter(torch.randn(48, 6))
-        self.view, self.scans = view, scans
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        w = self.w * 1.01
-        found = w.transpose(0, 1).flatten().cumsum(0) * x if self.scans else torch.relu(x) @ w
-        return found, w.view(-1) if self.view else w
+    w = w * 1.01
+    read = w.transpose(0, 1).flatten().cumsum(0) * x if scans else torch.relu(x) @ w
+    return read, w.view(-1) if view else w
 
 
 @pytest.mark.parametrize("view", [False, True])
 @pytest.mark.parametrize("scans", [False, True])
 def test_what_is_computed_once_does_not_read_a_result(view: bool, scans: bool) -> None:
     """A result is written at each call, behind what is computed once."""
-    graph = export(Returned(view, scans), torch.randn(288) if scans else torch.randn(64, 48))
+    model = Computed(lambda x, w: _returned(x, w, view, scans), torch.randn(48, 6))
+    graph = export(model, torch.randn(288) if scans else torch.randn(64, 48))
     plan = emit(graph, initial(graph, "cuda", H200)[0]).plan
     touched = {value for launch in plan.prepare for _, value in launch.args}
     assert not touched & {output.name for output in plan.outputs}
 
 
+def _joined(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, extra: torch.Tensor) -> torch.Tensor:
+    images = torch.relu(nn.functional.conv2d(x, weight, bias))
+    return torch.cat([images, extra[..., :148, :148].expand(x.shape[0], 8, 148, 148)], 1)
+
+
 def test_a_copy_of_every_batch_is_not_kept() -> None:
     """Its size depends on the inputs; it is written with what is joined."""
-
-    class Joined(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.convolution, self.extra = nn.Conv2d(8, 24, 3), nn.Parameter(torch.randn(1, 8, 150, 150))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            found = torch.relu(self.convolution(x))
-            extra = self.extra[..., :148, :148].expand(x.shape[0], 8, 148, 148)
-            return torch.cat([found, extra], 1)
-
-    graph = export(Joined().eval(), torch.randn(7, 8, 150, 150))
+    joined = Computed(_joined, torch.randn(24, 8, 3, 3), torch.randn(24), torch.randn(1, 8, 150, 150))
+    graph = export(joined, torch.randn(7, 8, 150, 150))
     plan = emit(graph, initial(graph, "cuda", H200)[0]).plan
     assert not any("B" in spec.shape for spec in plan.packed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,24 +12,30 @@ import torch.nn.functional as F
 from torch import nn
 
 from kernel_assistant.generator.emit import emit
+from kernel_assistant.generator.ir.graph_text import read_graph
 from kernel_assistant.generator.lower import large_convolutions
-from kernel_assistant.generator.parse import parse
 from kernel_assistant.generator.search.search import initial
 from kernel_assistant.generator.support import classify
-from kernel_assistant.records import Node, OpGraph, TensorSpec
-from kernel_assistant.records.graph import GraphInput
+from kernel_assistant.records import OpGraph
 from kernel_assistant.targets import cpu
 from tests.generator.by_parts import ByParts
-from tests.generator.harness import Built, Function, Tensors, bindings, check, compile_candidate, export, resized
-from tests.generator.test_cuda import H200
+from tests.generator.checks import check, check_compiles, check_on_gpu, check_read_back
+from tests.generator.harness import (
+    H200,
+    Computed,
+    Function,
+    Tensors,
+    bindings,
+    built_on_cpu,
+    export,
+    graph_of,
+    resized,
+    spread,
+)
 
 pytestmark = pytest.mark.sampled(3)
 
 Case = tuple[nn.Module, list[str], Tensors]
-
-
-def _spread(*shape: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 
 def _cosine(q: torch.Tensor, k: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -40,43 +45,39 @@ def _cosine(q: torch.Tensor, k: torch.Tensor, scale: torch.Tensor, bias: torch.T
     return torch.softmax(left @ right.transpose(-2, -1) * scale.exp() + bias, -1)
 
 
+def _product(kinds: str, function: Callable[..., Any], *args: torch.Tensor) -> Case:
+    """The function as a module; `kinds` has the first letter of each: "k" is a kernel, "l" a library."""
+    return Function(function), [{"k": "kernel", "l": "library"}[kind] for kind in kinds], args
+
+
 #: Name → module, kinds of its parts on CUDA, inputs.
 PRODUCTS: dict[str, Case] = {
-    "both repeat": (
-        Function(lambda a, b: torch.relu(a @ b)),
-        *(["kernel", "kernel", "library"], (_spread(2, 3, 1, 5, 6), _spread(1, 4, 6, 7))),
+    "both repeat": _product("kkl", lambda a, b: torch.relu(a @ b), spread(2, 3, 1, 5, 6), spread(1, 4, 6, 7)),
+    "one repeats, turned": _product(
+        "kklk", lambda a, b: a.transpose(1, 2) @ b.transpose(-1, -2) + 1, spread(2, 5, 3, 6), spread(3, 7, 6)
     ),
-    "one repeats, turned": (
-        Function(lambda a, b: a.transpose(1, 2) @ b.transpose(-1, -2) + 1),
-        *(["kernel", "kernel", "library", "kernel"], (_spread(2, 5, 3, 6), _spread(3, 7, 6))),
+    "five dimensions": _product("l", torch.matmul, spread(2, 3, 4, 5, 6), spread(2, 3, 4, 6, 7)),
+    "a second bias": _product(
+        "lk", lambda x, w, b, c: F.linear(x, w, b) + c, spread(5, 6), spread(7, 6), spread(7), spread(7)
     ),
-    "five dimensions": (Function(torch.matmul), ["library"], (_spread(2, 3, 4, 5, 6), _spread(2, 3, 4, 6, 7))),
-    "a second bias": (
-        Function(lambda x, w, b, c: F.linear(x, w, b) + c),
-        *(["library", "kernel"], (_spread(5, 6), _spread(7, 6), _spread(7), _spread(7))),
+    "two products added": _product(
+        *("llk", lambda a, b, w, v, c: (F.linear(a, w, c) + F.linear(b, v)).tanh()),
+        *(spread(5, 6), spread(5, 4), spread(7, 6), spread(7, 4), spread(7)),
     ),
-    "two products added": (
-        Function(lambda a, b, w, v, c: (F.linear(a, w, c) + F.linear(b, v)).tanh()),
-        *(["library", "library", "kernel"], (_spread(5, 6), _spread(5, 4), _spread(7, 6), _spread(7, 4), _spread(7))),
+    "two products added, one bias each": _product(
+        *("ll", lambda a, b, w, v, c: torch.addmm(c, a, w.T) + torch.addmm(c, b, v.T)),
+        *(spread(5, 6), spread(5, 4), spread(7, 6), spread(7, 4), spread(7)),
     ),
-    "two products added, one bias each": (
-        Function(lambda a, b, w, v, c: torch.addmm(c, a, w.T) + torch.addmm(c, b, v.T)),
-        *(["library", "library"], (_spread(5, 6), _spread(5, 4), _spread(7, 6), _spread(7, 4), _spread(7))),
+    "by a vector": _product("l", lambda a, b: a @ b, spread(2, 3, 5, 6), spread(6)),
+    "a vector by": _product("l", lambda a, b: b @ a, spread(2, 3, 6, 5), spread(6)),
+    "written in another order": _product(
+        "klk", _cosine, spread(4, 9, 24), spread(4, 9, 24), spread(3, 1, 1), spread(3, 9, 9)
     ),
-    "by a vector": (Function(lambda a, b: a @ b), ["library"], (_spread(2, 3, 5, 6), _spread(6))),
-    "a vector by": (Function(lambda a, b: b @ a), ["library"], (_spread(2, 3, 6, 5), _spread(6))),
-    "written in another order": (
-        Function(_cosine),
-        ["kernel", "library", "kernel"],
-        (_spread(4, 9, 24), _spread(4, 9, 24), _spread(3, 1, 1), _spread(3, 9, 9)),
+    "einsum to heads": _product(
+        "kkl", lambda p, v: torch.einsum("bhqk,bkhd->bqhd", p * 2, v).relu(), spread(3, 4, 5, 6), spread(3, 6, 4, 8)
     ),
-    "einsum to heads": (
-        Function(lambda p, v: torch.einsum("bhqk,bkhd->bqhd", p * 2, v).relu()),
-        *(["kernel", "kernel", "library"], (_spread(3, 4, 5, 6), _spread(3, 6, 4, 8))),
-    ),
-    "einsum of heads": (
-        Function(lambda q, k: torch.einsum("bqhd,bkhd->bhqk", q, k).softmax(-1)),
-        *(["kernel", "kernel", "library", "kernel"], (_spread(3, 5, 4, 8), _spread(3, 6, 4, 8))),
+    "einsum of heads": _product(
+        "kklk", lambda q, k: torch.einsum("bqhd,bkhd->bhqk", q, k).softmax(-1), spread(3, 5, 4, 8), spread(3, 6, 4, 8)
     ),
 }
 
@@ -90,12 +91,12 @@ def _turned(function: Callable[..., torch.Tensor]) -> nn.Module:
 
 
 def _heads(keys: int = 10, few: int = 4, value: int = 16) -> Tensors:
-    return _spread(3, 4, 10, 16), _spread(3, few, keys, 16), _spread(3, few, keys, value)
+    return spread(3, 4, 10, 16), spread(3, few, keys, 16), spread(3, few, keys, value)
 
 
 def _mask() -> torch.Tensor:
     """The last query has no key at all."""
-    return (_spread(10, 9) > -0.5) & (torch.arange(10) < 9).unsqueeze(1)
+    return (spread(10, 9) > -0.5) & (torch.arange(10) < 9).unsqueeze(1)
 
 
 def _written_out(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -112,7 +113,7 @@ ATTENTION: dict[str, tuple[nn.Module, Tensors]] = {
     "causal, fewer keys": (_attention(is_causal=True), _heads(4)),
     "scale": (_attention(scale=0.3), _heads(9)),
     "mask": (_attention(), (*_heads(9), _mask())),
-    "bias": (_attention(), (*_heads(9), _spread(3, 1, 10, 9))),
+    "bias": (_attention(), (*_heads(9), spread(3, 1, 10, 9))),
     "groups of heads": (_attention(enable_gqa=True), _heads(9, 2)),
     "groups, causal": (_attention(enable_gqa=True, is_causal=True), _heads(9, 2)),
     "groups, written out": (Function(_written_out), _heads(10, 2)),
@@ -132,18 +133,17 @@ def test_products_by_parts(name: str, tmp_path: Path) -> None:
     with torch.no_grad():
         (got,), want = parts(bindings(graph, model, args)), model(*args)
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
-    first = initial(graph, "cuda", H200)[0]
-    assert parse(emit(graph, first)) == (graph, first)
+    check_read_back(graph, initial(graph, "cuda", H200)[:1])
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
 @pytest.mark.parametrize("vectors", [torch.matmul, torch.dot], ids=["matmul", "dot"])
 def test_a_product_of_two_vectors_is_a_sum(vectors: Any, target: str, tmp_path: Path) -> None:
-    model, args = Function(lambda a, b: vectors(a, b) * 2), (_spread(30), _spread(30) + 1)
+    model, args = Function(lambda a, b: vectors(a, b) * 2), (spread(30), spread(30) + 1)
     graph = export(model, *args)
     assert classify(graph, target) == "rows"
     if target == "cpu":
-        check(model, args, Built(graph, initial(graph, "cpu", cpu.facts())[0], tmp_path))
+        check(model, args, built_on_cpu(graph, tmp_path))
 
 
 @pytest.mark.parametrize("name", ATTENTION)
@@ -163,7 +163,7 @@ def test_attention_alone_on_the_cpu(name: str, tmp_path: Path) -> None:
     """Both products are sums in our kernels: nothing as large as all terms is written."""
     model, args = ATTENTION[name]
     graph = export(model, *args)
-    built = Built(graph, initial(graph, "cpu", cpu.facts())[0], tmp_path)
+    built = built_on_cpu(graph, tmp_path)
     assert not built.candidate.plan.residual
     assert len(built.candidate.plan.launches) <= 3
     check(model, args, built)
@@ -173,8 +173,8 @@ def test_attention_alone_on_the_cpu(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("between", [False, True], ids=["alone", "between products"])
 def test_on_the_cpu_attention_that_is_not_tiny_is_refused_by_name(between: bool) -> None:
-    heads = tuple(_spread(2, 3, 12, 16) for _ in range(3))
-    graph = export(Between(False), _spread(2, 12, 32)) if between else export(_attention(), *heads)
+    heads = tuple(spread(2, 3, 12, 16) for _ in range(3))
+    graph = export(Between(False), spread(2, 12, 32)) if between else export(_attention(), *heads)
     name = "linear" if between else "scaled_dot_product_attention"
     assert classify(graph, "cpu") == f"operator {name}: nothing is left for a kernel beside PyTorch's own calls"
     assert classify(graph, "cuda") == "parts"
@@ -209,10 +209,10 @@ BETWEEN = {
 
 @pytest.mark.parametrize("name", BETWEEN)
 def test_attention_between_products_only(name: str, tmp_path: Path) -> None:
-    model, args = BETWEEN[name], (_spread(3, 7, 32),)
+    model, args = BETWEEN[name], (spread(3, 7, 32),)
     graph = export(model, *args)
     assert classify(graph, "cuda") == "parts"
-    check(model, args, Built(graph, initial(graph, "cpu", cpu.facts())[0], tmp_path))
+    check(model, args, built_on_cpu(graph, tmp_path))
 
 
 def test_attention_beside_others_stays_pytorchs() -> None:
@@ -230,51 +230,34 @@ def test_attention_that_draws_is_refused(model: nn.Module) -> None:
     assert classify(export(model, *_heads()), "cuda").startswith("operator scaled_dot_product_attention: nothing")
 
 
-class _First(nn.Module):
-    """The first result of a layer."""
-
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        first: torch.Tensor = self.layer(x)[0]
-        return first
-
-
 @pytest.mark.parametrize(("target", "hidden"), [("cpu", 5), ("cuda", 1500)])
 @pytest.mark.parametrize("name", ["lstm", "gru", "rnn_tanh"])
 def test_a_recurrent_layer_alone_is_refused_by_name(name: str, target: str, hidden: int) -> None:
     """On the CPU, and where no GPU has room for its weights."""
     kinds = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn_tanh": nn.RNN}
-    model = _First(kinds[name](6, hidden, bidirectional=True))
-    reason = classify(export(model, _spread(4, 3, 6)), target)
+    model = Computed(lambda x, layer: layer(x)[0], kinds[name](6, hidden, bidirectional=True))
+    reason = classify(export(model, spread(4, 3, 6)), target)
     assert reason == f"operator {name}.input: nothing is left for a kernel beside PyTorch's own calls"
 
 
 def _convolution(size: int, filters: int) -> OpGraph:
     """x [16, 64, size, size] by filters of filters × filters elements, then ReLU."""
-    out = str(size - filters + 1)
-    inputs = (
-        GraphInput(name="x0", spec=TensorSpec(dtype="f32", shape=("16", "64", str(size), str(size)))),
-        GraphInput(name="p0", spec=TensorSpec(dtype="f32", shape=("8", "64", str(filters), str(filters)))),
-        GraphInput(name="p1", spec=TensorSpec(dtype="f32", shape=("8",))),
+    out = size - filters + 1
+    lines = (
+        "dims",
+        f"input x0 f32[16,64,{size},{size}]",
+        f"input p0 f32[8,64,{filters},{filters}]",
+        "input p1 f32[8]",
+        f"%n0 = conv2d(%x0, %p0, %p1) f32[16,8,{out},{out}]",
+        f"%n1 = gelu(%n0) f32[16,8,{out},{out}]",
+        "return %n1",
     )
-    spec = TensorSpec(dtype="f32", shape=("16", "8", out, out))
-    nodes = (
-        Node(name="n0", op="conv2d", args=("%x0", "%p0", "%p1"), spec=spec),
-        Node(name="n1", op="gelu", args=("%n0",), spec=spec),
-    )
-    return OpGraph(dims={}, inputs=inputs, nodes=nodes, outputs=("n1",))
+    return read_graph(lines)
 
 
 @pytest.mark.parametrize(
     ("size", "filters", "launches"),
-    [
-        (64, 1, ["cudnn.conv", ""]),
-        (2048, 1, ["cublaslt.matmul", ""]),
-        (2048, 3, ["conv2d", ""]),
-    ],
+    [(64, 1, ["cudnn.conv", ""]), (2048, 1, ["cublaslt.matmul", ""]), (2048, 3, ["conv2d", ""])],
 )
 def test_convolutions_of_more_elements_than_cudnn_counts(size: int, filters: int, launches: list[str]) -> None:
     graph = _convolution(size, filters)
@@ -285,7 +268,7 @@ def test_convolutions_of_more_elements_than_cudnn_counts(size: int, filters: int
 def test_a_large_convolution_as_a_product(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With a limit that small memory can exceed."""
     monkeypatch.setattr(large_convolutions, "MOST_ELEMENTS", 4000)
-    model, args = nn.Sequential(nn.Conv2d(6, 9, 1), nn.GELU()), (_spread(5, 6, 13, 11),)
+    model, args = nn.Sequential(nn.Conv2d(6, 9, 1), nn.GELU()), (spread(5, 6, 13, 11),)
     graph = export(model, *args)
     parts = ByParts(graph, tmp_path)
     assert parts.kinds == ["library", "kernel"]
@@ -294,18 +277,14 @@ def test_a_large_convolution_as_a_product(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 @pytest.mark.parametrize("name", ["mask", "groups, causal", "half"])
 def test_attention_compiles_for_cuda(name: str, tmp_path: Path) -> None:
-    model, args = ATTENTION[name]
-    graph = export(model, *args)
-    compile_candidate(emit(graph, initial(graph, "cuda", H200)[0]), tmp_path)
+    graph = graph_of(ATTENTION[name])
+    check_compiles(graph, initial(graph, "cuda", H200)[0], tmp_path)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", [*PRODUCTS, *ATTENTION])
 def test_right_on_the_gpu(name: str, tmp_path: Path) -> None:
-    model, args = (PRODUCTS[name][0], PRODUCTS[name][2]) if name in PRODUCTS else ATTENTION[name]
-    graph = export(model, *args)
-    built = Built(graph, initial(graph, "cuda", H200)[0], tmp_path)
-    check(model, args, built, bound=1e-4)
+    model, *_, args = (PRODUCTS | ATTENTION)[name]
+    check_on_gpu(model, args, tmp_path, 1, bound=1e-4)

@@ -21,9 +21,8 @@ from kernel_assistant.targets import cpu
 from kernel_assistant.worker.symbols import InexpressibleError
 from tests.generator.by_parts import ByParts
 from tests.generator.cuda_on_host import OnHost
-from tests.generator.harness import Built, Function, bindings, export
+from tests.generator.harness import H200, Built, Function, bindings, export
 from tests.generator.layouts import drawn
-from tests.generator.test_cuda import H200
 
 Results = tuple[torch.Tensor, ...]
 SHAPES = [(2, 3, 4), (3, 4, 6), (4, 5, 8), (5, 2, 16)]
@@ -103,7 +102,7 @@ def _operands(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     return drawn(shape, chance).make(generator), drawn(shape, chance).make(generator)
 
 
-def _exported(model: Function, x: torch.Tensor, y: torch.Tensor) -> OpGraph:
+def _graph(model: Function, x: torch.Tensor, y: torch.Tensor) -> OpGraph:
     """The graph of what can be traced: positions from the beginning of storage are refused for an input that may begin
     elsewhere.
     """
@@ -123,43 +122,45 @@ def _wanted(model: Function, x: torch.Tensor, y: torch.Tensor) -> Results:
     return want
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@settings(max_examples=3, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
-@given(seed=st.integers(0, 10**6), pick=st.integers(0, 9))
-def test_values_and_strides_are_those_of_pytorch(family: str, seed: int, pick: int) -> None:
+def _compare(family: str, seed: int, build: Callable[[OpGraph, Path], Callable[..., list[torch.Tensor]]]) -> None:
+    """Compares a family on drawn operands with PyTorch, as `build` makes it ready in a folder."""
     x, y = _operands(seed)
     model = Function(FAMILIES[family]).eval()
-    graph = _exported(model, x, y)
+    graph = _graph(model, x, y)
     want = _wanted(model, x, y)
-    schedules = initial(graph, "cpu", cpu.facts())
     with tempfile.TemporaryDirectory() as folder:
-        built = Built(graph, schedules[pick % len(schedules)], Path(folder))
-        _check(built(bindings(graph, model, (x, y)), dict(graph.dims)), want)
+        _check(build(graph, Path(folder))(bindings(graph, model, (x, y)), dict(graph.dims)), want)
+
+
+UNCHECKED = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@settings(max_examples=3, suppress_health_check=UNCHECKED)
+@given(seed=st.integers(0, 10**6), pick=st.integers(0, 9))
+def test_values_and_strides_are_those_of_pytorch(family: str, seed: int, pick: int) -> None:
+    def build(graph: OpGraph, folder: Path) -> Built:
+        schedules = initial(graph, "cpu", cpu.facts())
+        return Built(graph, schedules[pick % len(schedules)], folder)
+
+    _compare(family, seed, build)
 
 
 @pytest.mark.builds
 @pytest.mark.parametrize("family", ["products and calls", "attention", "storage"])
-@settings(max_examples=2, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=2, suppress_health_check=UNCHECKED)
 @given(seed=st.integers(0, 10**6))
 def test_parts_for_cuda_agree_about_layouts(family: str, seed: int) -> None:
-    x, y = _operands(seed)
-    model = Function(FAMILIES[family]).eval()
-    graph = _exported(model, x, y)
-    want = _wanted(model, x, y)
-    with tempfile.TemporaryDirectory() as folder:
-        _check(ByParts(graph, Path(folder))(bindings(graph, model, (x, y))), want)
+    _compare(family, seed, ByParts)
 
 
 @pytest.mark.builds
 @pytest.mark.parametrize("family", ["storage"])
-@settings(max_examples=1, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=1, suppress_health_check=UNCHECKED)
 @given(seed=st.integers(0, 10**6), pick=st.integers(0, 9))
 def test_kernels_for_cuda_read_any_layout(family: str, seed: int, pick: int) -> None:
-    x, y = _operands(seed)
-    model = Function(FAMILIES[family]).eval()
-    graph = _exported(model, x, y)
-    want = _wanted(model, x, y)
-    schedules = initial(graph, "cuda", H200)
-    with tempfile.TemporaryDirectory() as folder:
-        kernels = OnHost(graph, schedules[pick % len(schedules)], Path(folder))
-        _check(kernels(bindings(graph, model, (x, y))), want)
+    def build(graph: OpGraph, folder: Path) -> OnHost:
+        schedules = initial(graph, "cuda", H200)
+        return OnHost(graph, schedules[pick % len(schedules)], folder)
+
+    _compare(family, seed, build)

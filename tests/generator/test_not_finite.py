@@ -18,37 +18,17 @@ from kernel_assistant.records.graph import TensorSpec
 from kernel_assistant.targets import cpu
 from kernel_assistant.worker.runner.plan import number_of
 from kernel_assistant.worker.runner.pytorch.aten import Operator
-from tests.generator.harness import Built, Function, bindings, export
+from tests.generator.harness import Function, built_on_cpu, export
 
 NUMBERS = [float("inf"), float("-inf"), float("nan")]
 
 
-def _masked(x: torch.Tensor, number: float) -> torch.Tensor:
-    return x.masked_fill(x > 0.5, number)
-
-
-def _where(x: torch.Tensor, number: float) -> torch.Tensor:
-    return torch.where(x > 0.5, x, number) + 1
-
-
-def _full(x: torch.Tensor, number: float) -> torch.Tensor:
-    return torch.maximum(torch.full_like(x, number), x)
-
-
-def _pad(x: torch.Tensor, number: float) -> torch.Tensor:
-    return F.pad(x, (1, 2), value=number) * 2
-
-
-def _clamp(x: torch.Tensor, number: float) -> torch.Tensor:
-    return x.clamp(float("-inf"), number)
-
-
 FUNCTIONS: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
-    "masked_fill": _masked,
-    "where": _where,
-    "full": _full,
-    "pad": _pad,
-    "clamp": _clamp,
+    "masked_fill": lambda x, number: x.masked_fill(x > 0.5, number),
+    "where": lambda x, number: torch.where(x > 0.5, x, number) + 1,
+    "full": lambda x, number: torch.maximum(torch.full_like(x, number), x),
+    "pad": lambda x, number: F.pad(x, (1, 2), value=number) * 2,
+    "clamp": lambda x, number: x.clamp(float("-inf"), number),
 }
 
 
@@ -59,20 +39,16 @@ def test_a_kernel_computes_with_them_as_pytorch_does(name: str, tmp_path: Path) 
     x = torch.randn(5, 7)
     graph = export(model, x)
     assert any(number_of(str(item)) is not None for node in graph.nodes for item in (*node.args, *node.kwargs.values()))
-    schedule, *_ = initial(graph, "cpu", cpu.facts())
-    built = Built(graph, schedule, tmp_path)
-    for mine, theirs in zip(built(bindings(graph, model, (x,))), model(x), strict=True):
+    for mine, theirs in zip(built_on_cpu(graph, tmp_path)({"x0": x}), model(x), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=0, equal_nan=True)
 
 
 def test_a_norm_of_infinite_order_is_a_kernel_too(tmp_path: Path) -> None:
     model = Function(lambda x: tuple(torch.linalg.vector_norm(x, order, -1) for order in NUMBERS[:2]))
     x = torch.randn(5, 7)
-    graph = export(model, x)
-    schedule, *_ = initial(graph, "cpu", cpu.facts())
-    built = Built(graph, schedule, tmp_path)
+    built = built_on_cpu(export(model, x), tmp_path)
     assert not built.candidate.plan.residual
-    for mine, theirs in zip(built(bindings(graph, model, (x,))), model(x), strict=True):
+    for mine, theirs in zip(built({"x0": x}), model(x), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=0)
 
 

@@ -24,15 +24,15 @@ from kernel_assistant.records.canonical import canonical
 from kernel_assistant.worker.runner.plan import evaluate
 from tests.generator.composites import COMPOSITES
 from tests.generator.graphs import graphs
-from tests.generator.harness import DEVICES, Function, compile_candidate, export
+from tests.generator.harness import DEVICES, Function, compile_candidate, export, graph_of
 from tests.generator.library_modules import convolutions, products
 from tests.generator.modules import CASES
 
 #: Compiled twice each: of every kind one.
-COMPILED = {
-    "cpu": ("rows: softmax even", "pointwise: activations"),
-    "cuda": ("rows: layer norm", "pointwise: half"),
-}
+COMPILED = [
+    *(("cpu", "rows: softmax even"), ("cpu", "pointwise: activations")),
+    *(("cuda", "rows: layer norm"), ("cuda", "pointwise: half")),
+]
 
 
 def read_back(graph: OpGraph, schedule: Schedule) -> Candidate:
@@ -62,14 +62,17 @@ def values(plan: Any, dims: dict[str, int]) -> list[Any]:
     ]
 
 
+def check_plan(graph: OpGraph, schedule: Schedule) -> None:
+    """The text with names is read back as the plan that the generator writes."""
+    assert values(read_back(graph, schedule).plan, graph.dims) == values(emit(graph, schedule).plan, graph.dims)
+
+
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
 @pytest.mark.parametrize("name", CASES)
 def test_the_text_is_read_back_as_the_same_plan(name: str, target: str) -> None:
-    model, args = CASES[name]
-    graph = export(model, *args)
+    graph = graph_of(CASES[name])
     for schedule in initial(graph, target, DEVICES[target])[:2]:
-        found = read_back(graph, schedule)
-        assert values(found.plan, graph.dims) == values(emit(graph, schedule).plan, graph.dims)
+        check_plan(graph, schedule)
 
 
 def test_plans_with_library_launches_and_several_parts_are_read_back() -> None:
@@ -83,8 +86,7 @@ def test_plans_with_library_launches_and_several_parts_are_read_back() -> None:
             except Unsupported:
                 continue
             read[target] += 1
-            found = read_back(graph, schedule)
-            assert values(found.plan, graph.dims) == values(emit(graph, schedule).plan, graph.dims)
+            check_plan(graph, schedule)
     assert min(read.values()) > len(known) / 3
 
 
@@ -94,14 +96,12 @@ def test_texts_of_random_graphs_are_read_back(graph: OpGraph, target: str, pick:
     schedules = initial(graph, target, DEVICES[target])
     around = [schedules[0], *neighbours(graph, schedules[0], DEVICES[target])]
     schedule = around[pick % len(around)]
-    found = read_back(graph, schedule)
-    assert values(found.plan, graph.dims) == values(emit(graph, schedule).plan, graph.dims)
+    check_plan(graph, schedule)
 
 
-@pytest.mark.parametrize(("target", "name"), [(target, name) for target, names in COMPILED.items() for name in names])
+@pytest.mark.parametrize(("target", "name"), COMPILED)
 def test_the_machine_code_is_that_of_numbers(target: str, name: str, tmp_path: Path) -> None:
-    model, args = CASES[name]
-    graph = export(model, *args)
+    graph = graph_of(CASES[name])
     schedule = initial(graph, target, DEVICES[target])[0]
     plain, named = emit(graph, schedule), read_back(graph, schedule)
     headers = {file: text for file, text in plain.sources.items() if file != SOURCE[target]}
@@ -123,10 +123,9 @@ def test_a_product_of_sizes_divides_as_one_number(tmp_path: Path) -> None:
         sizes = canonical(graph).sizes
         for name, size in sizes.items():
             named = re.sub(rf"\b{name}\b", str(size), named)
-        found = re.findall(r"[/%] \(?[\d*]+\)?", named)
-        assert numbers and [eval(one[2:].strip("()")) for one in found] == [
-            eval(one[2:].strip("()")) for one in numbers
-        ]
+        known = re.findall(r"[/%] \(?[\d*]+\)?", named)
+        texts = [[one[2:].strip("()") for one in some] for some in (known, numbers)]
+        assert numbers and list(map(eval, texts[0])) == list(map(eval, texts[1]))
 
 
 def test_a_tile_that_is_a_product_of_sizes_divides_as_one_number() -> None:
@@ -140,9 +139,7 @@ def test_grouped_heads_have_a_text() -> None:
         return torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
 
     graph = export(Function(attention), torch.zeros(2, 32, 128, 64), *[torch.zeros(2, 8, 128, 64)] * 2)
-    schedule = initial(graph, "cuda", DEVICES["cuda"])[0]
-    found = read_back(graph, schedule)
-    assert values(found.plan, graph.dims) == values(emit(graph, schedule).plan, graph.dims)
+    check_plan(graph, initial(graph, "cuda", DEVICES["cuda"])[0])
 
 
 def _norm(x: torch.Tensor) -> torch.Tensor:
@@ -155,8 +152,7 @@ def _picture(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
 @pytest.mark.parametrize(
-    ("function", "small", "large"),
-    [(_norm, (8, 2048), (8, 3072)), (_picture, (4, 24, 32, 32), (4, 28, 32, 32))],
+    ("function", "small", "large"), [(_norm, (8, 2048), (8, 3072)), (_picture, (4, 24, 32, 32), (4, 28, 32, 32))]
 )
 def test_sizes_that_are_decided_alike_have_one_text(
     function: Any, small: tuple[int, ...], large: tuple[int, ...], target: str
@@ -181,5 +177,4 @@ def test_lines_of_a_plan_have_no_types_and_divide_as_python_does() -> None:
     """Elements that C needs 64 bits for, and a quotient of sizes in the grid."""
     graph = export(Function(lambda x: x.view(x.shape[0], 64, -1).transpose(1, 2) + 1), torch.zeros(4, 1024, 6144))
     for schedule in initial(graph, "cuda", DEVICES["cuda"]):
-        found = read_back(graph, schedule)
-        assert values(found.plan, graph.dims) == values(emit(graph, schedule).plan, graph.dims)
+        check_plan(graph, schedule)

@@ -9,43 +9,24 @@ import pytest
 from kernel_assistant.generator.ir.schedule import Schedule, read_schedule
 from kernel_assistant.policy.base import EpisodeView, PolicyAction
 from kernel_assistant.policy.generator import BATCH, MOST, GeneratorPolicy
-from kernel_assistant.records import (
-    Baseline,
-    Candidate,
-    Evaluation,
-    OpGraph,
-    Outcome,
-    Stage,
-    Step,
-    Tier,
-    Timing,
-)
+from kernel_assistant.records import Baseline, Candidate, Evaluation, OpGraph, Outcome, Stage, Step, Tier, Timing
 from tests.common.results import accuracy_of
-from tests.generator.harness import export
+from tests.generator.harness import DEVICES, graph_of
 from tests.generator.modules import CASES
-from tests.generator.test_round_trip import DEVICES
 
 Cost = Callable[[Schedule], float | None]
 FLOOR_MS = 1.0
 
 
 def _evaluation(candidate: Candidate, ms: float | None) -> Evaluation:
+    known = {"candidate": candidate.hash(), "tier": Tier.quick}
     if ms is None:
-        return Evaluation(
-            candidate=candidate.hash(), tier=Tier.quick, outcome=Outcome.crashed, stage=Stage.verify, message="no"
-        )
+        return Evaluation(**known, outcome=Outcome.crashed, stage=Stage.verify, message="no")
     accuracy = accuracy_of(error=0, reference_error=0, relative_error=0, inputs_tried=1, shapes_tried=1)
-    return Evaluation(
-        candidate=candidate.hash(),
-        tier=Tier.quick,
-        outcome=Outcome.correct,
-        stage=Stage.profile,
-        message="ok",
-        accuracy=accuracy,
-        timing=Timing(
-            candidate_ms=ms, eager_ms=9.0, speedup_vs_eager=9.0 / ms, floor_ms=FLOOR_MS, roofline=FLOOR_MS / ms
-        ),
-    )
+    speedup, roofline = 9.0 / ms, FLOOR_MS / ms
+    timing = Timing(candidate_ms=ms, eager_ms=9.0, speedup_vs_eager=speedup, floor_ms=FLOOR_MS, roofline=roofline)
+    right = {"outcome": Outcome.correct, "stage": Stage.profile, "message": "ok"}
+    return Evaluation(**known, **right, accuracy=accuracy, timing=timing)
 
 
 def play(graph: OpGraph, target: str, cost: Cost) -> tuple[list[PolicyAction], list[tuple[Schedule, float | None]]]:
@@ -69,15 +50,10 @@ def play(graph: OpGraph, target: str, cost: Cost) -> tuple[list[PolicyAction], l
     raise AssertionError("the policy does not end")
 
 
-def _graph(name: str) -> OpGraph:
-    model, args = CASES[name]
-    return export(model, *args)
-
-
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
 @pytest.mark.parametrize("name", ["pointwise: half", "rows: softmax wide", "cols: rms", "scan: sum"])
 def test_one_first_then_batches_without_repeats(name: str, target: str) -> None:
-    moves, tried = play(_graph(name), target, lambda schedule: 2.0 + len(schedule.text()) / 100)
+    moves, tried = play(graph_of(CASES[name]), target, lambda schedule: 2.0 + len(schedule.text()) / 100)
     assert len(moves[0].candidates) == 1
     assert all(1 <= len(move.candidates) <= BATCH[target] for move in moves[1:-1])
     schedules = [schedule for schedule, _ in tried]
@@ -92,13 +68,13 @@ def test_refinement_climbs_to_the_best_neighbour() -> None:
     def cost(schedule: Schedule) -> float:
         return 4.0 - schedule["block"] / 1024 - schedule["hint"] - schedule["unroll"] / 8
 
-    _, tried = play(_graph("pointwise: half"), "cuda", cost)
+    _, tried = play(graph_of(CASES["pointwise: half"]), "cuda", cost)
     best = min(tried, key=lambda item: item[1] or 99.0)[0]
     assert (best["block"], best["hint"], best["unroll"]) == (1024, 1, 4)
 
 
 def test_the_roofline_ends_it() -> None:
-    moves, tried = play(_graph("rows: softmax wide"), "cuda", lambda schedule: 1.0)
+    moves, tried = play(graph_of(CASES["rows: softmax wide"]), "cuda", lambda schedule: 1.0)
     assert len(tried) == 1
     assert "100% of the roofline" in moves[-1].message
 
@@ -109,21 +85,21 @@ def test_failures_do_not_stop_it() -> None:
     def cost(schedule: Schedule) -> float | None:
         return None if dict(schedule.params).get("cluster", 1) > 1 else 2.0
 
-    _, tried = play(_graph("rows: softmax wide"), "cuda", cost)
+    _, tried = play(graph_of(CASES["rows: softmax wide"]), "cuda", cost)
     assert any(ms is not None for _, ms in tried)
-    moves, all_failed = play(_graph("rows: softmax wide"), "cuda", lambda schedule: None)
+    moves, all_failed = play(graph_of(CASES["rows: softmax wide"]), "cuda", lambda schedule: None)
     assert moves[-1].finished
     assert len(all_failed) > 5
 
 
 def test_parameters_without_effect_are_left_out() -> None:
     """`hint` has no effect, so after two tries it is not varied any more."""
-    _, tried = play(_graph("scan: sum"), "cuda", lambda schedule: 2.0 + schedule["items"])
+    _, tried = play(graph_of(CASES["scan: sum"]), "cuda", lambda schedule: 2.0 + schedule["items"])
     pairs = [s for s, _ in tried if s["hint"] == 1]
     assert 0 < len(pairs) < len(tried) / 2
 
 
 def test_supports_says_why_not() -> None:
-    graph = _graph("rows: softmax")
+    graph = graph_of(CASES["rows: softmax"])
     assert GeneratorPolicy().supports(graph, "cpu") is None
     assert GeneratorPolicy().supports(graph, "tpu") == "target 'tpu'"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.ir.errors import Unsupported
@@ -16,37 +14,24 @@ from kernel_assistant.generator.loops.checked import checked_nest
 from kernel_assistant.generator.loops.nest import build_nest
 from kernel_assistant.generator.parse import parse
 from kernel_assistant.generator.plan.partition import cut
-from kernel_assistant.generator.search.search import initial, neighbours
+from kernel_assistant.generator.search.search import initial
 from kernel_assistant.generator.search.workload import measure
 from kernel_assistant.generator.support import Family, classify
 from kernel_assistant.records import Node, OpGraph, TensorSpec
 from kernel_assistant.records.graph import GraphInput, Operand
-from tests.generator.graphs import graphs
-from tests.generator.harness import DEVICES, Function, export
+from tests.generator.checks import check_read_back
+from tests.generator.harness import DEVICES, Function, export, graph_of
 from tests.generator.modules import CASES
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
 @pytest.mark.parametrize("name", CASES)
 def test_every_first_schedule_comes_back(name: str, target: str) -> None:
-    model, args = CASES[name]
-    graph = export(model, *args)
+    graph = graph_of(CASES[name])
     assert classify(graph, target) == Family(name.partition(":")[0])
-    for schedule in initial(graph, target, DEVICES[target]):
-        candidate = emit(graph, schedule)
-        assert candidate.plan.schedule == schedule.text()
-        assert parse(candidate) == (graph, schedule)
-        assert emit(graph, schedule) == candidate
-
-
-@settings(max_examples=60, deadline=None)
-@given(graph=graphs(), target=st.sampled_from(["cpu", "cuda"]), pick=st.integers(0, 99))
-def test_random_graphs_come_back(graph: OpGraph, target: str, pick: int) -> None:
     schedules = initial(graph, target, DEVICES[target])
-    schedule = schedules[pick % len(schedules)]
-    around = [schedule, *neighbours(graph, schedule, DEVICES[target])]
-    chosen = around[pick % len(around)]
-    assert parse(emit(graph, chosen)) == (graph, chosen)
+    check_read_back(graph, schedules)
+    assert [emit(graph, schedule) for schedule in schedules] == [emit(graph, schedule) for schedule in schedules]
 
 
 def test_what_was_emitted_before_changes_nothing() -> None:
@@ -64,8 +49,7 @@ def test_what_was_emitted_before_changes_nothing() -> None:
 
 
 def test_an_edited_candidate_is_not_ours() -> None:
-    model, args = CASES["rows: softmax even"]
-    graph = export(model, *args)
+    graph = graph_of(CASES["rows: softmax even"])
     candidate = emit(graph, make("cpu", "rows/again"))
     source = candidate.sources["kernel.cpp"]
     edited = {**candidate.sources, "kernel.cpp": source.replace("ka_exp", "expf")}
@@ -78,22 +62,8 @@ def test_an_edited_candidate_is_not_ours() -> None:
 
 def test_words_that_look_like_something_else() -> None:
     spec = TensorSpec(dtype="f32", shape=("B", "8"))
-    operands: tuple[Operand, ...] = (
-        "%x0",
-        "none",
-        "true",
-        "1",
-        "-inf",
-        "tanh",
-        None,
-        True,
-        1,
-        1.0,
-        float("-inf"),
-        ["B*2", -1, None],
-        "a, b=[",
-        "",
-    )
+    words: tuple[Operand, ...] = ("%x0", "none", "true", "1", "-inf", "tanh", "a, b=[", "")
+    operands = (*words, None, True, 1, 1.0, float("-inf"), ["B*2", -1, None])
     node = Node(name="n0", op="gelu", args=operands, kwargs={"approximate": "none", "dims": [1, 2]}, spec=spec)
     inputs = (GraphInput(name="x0", spec=spec), GraphInput(name="p0", spec=spec, kind="param", path="block.0.weight"))
     graph = OpGraph(dims={"B": 4}, inputs=inputs, nodes=(node,), outputs=("n0",))
@@ -114,14 +84,6 @@ def test_schedule_lines_come_back() -> None:
     assert read_schedule("cuda", "rows/reg cluster=4 items=3") == schedule
 
 
-@pytest.mark.parametrize(
-    ("op", "args", "reason"),
-    [("sort.default", ("%x0",), "operator sort"), ("dropout", ("%x0", 0.5, True), "dropout in training mode")],
-)
-def test_unsupported_graphs_say_why(op: str, args: tuple[object, ...], reason: str) -> None:
-    spec = TensorSpec(dtype="f32", shape=("4", "8"))
-    node = Node(name="n0", op=op, args=args, spec=spec)  # type: ignore[arg-type]
-    graph = OpGraph(dims={}, inputs=(GraphInput(name="x0", spec=spec),), nodes=(node,), outputs=("n0",))
-    found = classify(graph, "cpu")
-    assert not isinstance(found, Family)
-    assert reason in found
+def test_dropout_in_training_mode_is_named() -> None:
+    graph = read_graph(["dims", "input x0 f32[4,8]", "%n0 = dropout(%x0, 0.5, true) f32[4,8]", "return %n0"])
+    assert classify(graph, "cpu") == "dropout in training mode"

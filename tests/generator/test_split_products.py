@@ -24,8 +24,7 @@ from kernel_assistant.policy.base import EpisodeView
 from kernel_assistant.policy.generator import GeneratorPolicy
 from kernel_assistant.records import Baseline, Numerics, OpGraph
 from tests.generator.by_parts import ByParts
-from tests.generator.harness import Built, Function, Tensors, as_list, bindings, export
-from tests.generator.test_cuda import H200
+from tests.generator.harness import H200, Built, Function, Tensors, as_list, bindings, export, graph_of
 
 pytestmark = pytest.mark.sampled(3)
 
@@ -98,8 +97,7 @@ def test_plans_compute_the_module(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_candidates_read_back_with_and_without(name: str) -> None:
     """The second schedule computes all products as they are; around each there are others of its kind."""
-    model, args = CASES[name]
-    graph = export(model, *args)
+    graph = graph_of(CASES[name])
     found = initial(graph, "cuda", H200)
     assert [SPLIT_FORM in schedule.forms() for schedule in found] == [True, False, *[True] * (len(found) - 2)]
     for schedule in found[:2]:
@@ -113,10 +111,7 @@ def test_candidates_read_back_with_and_without(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("model", "x"),
-    [
-        (Layers(32, 48), _drawn(40, 32)),
-        (nn.Sequential(nn.Conv2d(8, 16, 3), nn.SiLU()), _drawn(7, 8, 150, 150)),
-    ],
+    [(Layers(32, 48), _drawn(40, 32)), (nn.Sequential(nn.Conv2d(8, 16, 3), nn.SiLU()), _drawn(7, 8, 150, 150))],
     ids=["products", "convolution"],
 )
 def test_tf32_comes_first_where_it_is_asked_for(model: nn.Module, x: torch.Tensor) -> None:
@@ -140,8 +135,7 @@ def test_without_float32_in_a_library_there_is_no_tf32() -> None:
 
 @pytest.mark.usefixtures("everything")
 def test_schedules_are_drawn_for_split_products() -> None:
-    model, args = CASES["layers"]
-    graph = export(model, *args)
+    graph = graph_of(CASES["layers"])
     found = drawn(graph, "cuda", H200, Random(0), 3)
     assert len(found) == 3
     for schedule, candidate in found:

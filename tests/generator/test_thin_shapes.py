@@ -4,7 +4,7 @@ each schedule that a search would try gives work to.
 
 from __future__ import annotations
 
-import shutil
+import math
 from functools import lru_cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -24,9 +24,9 @@ from kernel_assistant.generator.search.search import initial, neighbours
 from kernel_assistant.records import OpGraph
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant.worker.runner import plan as plans
+from tests.generator.checks import check, check_compiles
 from tests.generator.cuda_on_host import OnHost
-from tests.generator.harness import Built, Function, check, compile_candidate, export
-from tests.generator.test_cuda import H200
+from tests.generator.harness import H200, Built, Function, export
 
 EPYC = DeviceFacts(target="cpu", name="EPYC", arch="x86-64-avx2", cores=16, threads=16, cache_bytes=32 << 20)
 
@@ -66,6 +66,7 @@ FORMS = [
     (FIRST, (3,), "cpu", "cols/split chunk=64 tile=2 nt=1"),
     (MIDDLE, (17, 3), "cpu", "cols/split chunk=8 tile=4"),
 ]
+ON_CUDA = [number for number, form in enumerate(FORMS) if form[2] == "cuda"]
 IDS = [f"{number} {target} {line}" for number, (_, _, target, line) in enumerate(FORMS)]
 
 
@@ -78,7 +79,6 @@ def _built(number: int) -> OnHost | Built:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 @settings(max_examples=6, deadline=None)
 @given(rows=st.one_of(st.sampled_from([1, 2, 15, 16, 17, 63, 65]), st.integers(1, 400)), seed=st.integers(0, 99))
 @pytest.mark.parametrize("number", range(len(FORMS)), ids=IDS)
@@ -91,15 +91,14 @@ def test_values(number: int, rows: int, seed: int) -> None:
 
 @pytest.mark.builds
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
-@pytest.mark.parametrize("number", [at for at, form in enumerate(FORMS) if form[2] == "cuda"])
+@pytest.mark.parametrize("number", ON_CUDA)
 def test_every_form_compiles(number: int, tmp_path: Path) -> None:
     model, sizes, _, line = FORMS[number]
-    compile_candidate(emit(export(model, torch.rand(7, *sizes)), read_schedule("cuda", line)), tmp_path)
+    check_compiles(export(model, torch.rand(7, *sizes)), read_schedule("cuda", line), tmp_path)
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("number", [at for at, form in enumerate(FORMS) if form[2] == "cuda"])
+@pytest.mark.parametrize("number", ON_CUDA)
 def test_values_on_a_gpu(number: int, tmp_path: Path) -> None:
     model, sizes, _, line = FORMS[number]
     built = Built(export(model, torch.rand(7, *sizes)), read_schedule("cuda", line), tmp_path)
@@ -144,9 +143,7 @@ def thin(draw: st.DrawFn) -> OpGraph:
 @given(graph=thin())
 def test_no_schedule_leaves_the_device_without_work(graph: OpGraph) -> None:
     """Counted, not timed: enough threads for the bytes that move, and not many times more than there are elements."""
-    count = 1
-    for size in graph.inputs[0].spec.shape:
-        count *= graph.dims.get(size) or int(size)
+    count = math.prod(graph.dims.get(size) or int(size) for size in graph.inputs[0].spec.shape)
     first = initial(graph, "cuda", H200)
     for schedule in [*first, *neighbours(graph, first[0], H200)]:
         candidate = emit(graph, schedule)

@@ -4,7 +4,6 @@ with zeros of both signs, infinities and NaN.
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,11 +11,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernel_assistant.generator.ir.schedule import Schedule, read_schedule
-from kernel_assistant.generator.search.search import initial
-from kernel_assistant.targets import cpu
+from kernel_assistant.generator.ir.schedule import read_schedule
 from tests.generator.cuda_on_host import OnHost
-from tests.generator.harness import Built, Function, export
+from tests.generator.harness import Function, built_on_cpu, export
 
 SETTINGS = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 FLOATS = [0.0, -0.0, 1.0, -1.0, 2.5, float("inf"), float("-inf"), float("nan")]
@@ -62,8 +59,7 @@ class Compared:
         self.model, self.values = MODULES[name], VALUES[dtype]
         self.dtype = dtype
         graph = export(self.model, torch.zeros(ROWS, COLUMNS, dtype=dtype))
-        schedule: Schedule = read_schedule("cuda", line) if line else initial(graph, "cpu", cpu.facts())[0]
-        self.built = (OnHost if line else Built)(graph, schedule, folder)
+        self.built = OnHost(graph, read_schedule("cuda", line), folder) if line else built_on_cpu(graph, folder)
 
     def check(self, chosen: list[int], repeats: int) -> None:
         """Compares on rows of the chosen values, each `repeats` times in a row."""
@@ -76,8 +72,6 @@ class Compared:
 
 @pytest.fixture(params=CASES, ids=lambda case: " ".join(map(str, case)))
 def compared(request: pytest.FixtureRequest, tmp_path: Path) -> Compared:
-    if request.param[2] and shutil.which("g++") is None:
-        pytest.skip("needs g++")
     return Compared(*request.param, tmp_path)
 
 

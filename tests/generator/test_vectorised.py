@@ -54,20 +54,9 @@ def test_divisions_are_vectorised(ctype: str, expression: str, architecture: str
 def check(ctype: str, expression: str, tmp_path: Path, architecture: str = "native") -> None:
     source = tmp_path / "loop.cpp"
     source.write_text(LOOP.format(ctype=ctype, expression=expression))
-    done = subprocess.run(
-        [
-            cpu.compiler(),
-            *(flag.replace("=native", f"={architecture}") for flag in cpu.FLAGS),
-            *(flag for flag in cpu.LINK_FLAGS if flag.startswith("-D")),
-            f"-I{HEADERS}",
-            "-fopt-info-vec",
-            "-c",
-            str(source),
-            "-o",
-            str(tmp_path / "loop.o"),
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    flags = [flag.replace("=native", f"={architecture}") for flag in cpu.FLAGS]
+    flags += [flag for flag in cpu.LINK_FLAGS if flag.startswith("-D")]
+    files = ["-c", str(source), "-o", str(tmp_path / "loop.o")]
+    argv = [cpu.compiler(), *flags, f"-I{HEADERS}", "-fopt-info-vec", *files]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
     assert "loop.cpp:6:" in done.stderr and "vectorized" in done.stderr

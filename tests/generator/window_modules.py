@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tests.generator.harness import Function, Tensors
-
-Case = tuple[nn.Module, Tensors]
-
-
-def spread(*shape: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))) * 3
+from tests.generator.modules import Case, case, spread
 
 
 def indices(below: int, *shape: int) -> torch.Tensor:
     return torch.randint(0, below, shape, generator=torch.Generator().manual_seed(sum(shape)))
-
-
-def case(function: Callable[..., Any], *args: torch.Tensor) -> Case:
-    return Function(function), args
 
 
 def _mixed(x: torch.Tensor) -> Any:

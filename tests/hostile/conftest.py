@@ -5,14 +5,20 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from kernel_assistant.environment import session
+from kernel_assistant.environment.builds.compile import CompileFailure
+from kernel_assistant.environment.freeform import FreeformEnvironment
+from kernel_assistant.environment.freeform_candidate import ModelCandidate
 from kernel_assistant.environment.worker_client import WorkerClient
+from kernel_assistant.records import Evaluation, Tier
 from kernel_assistant.targets import cuda
 from kernel_assistant.targets.base import DeviceFacts
+from kernel_assistant_training.evaluation import workers
 from tests.common.caches import known_cpu, new_cache
 
 
@@ -27,20 +33,25 @@ def device(cache_dir: Path) -> DeviceFacts:
     return known_cpu(cache_dir)
 
 
-@pytest.fixture(scope="package")
-def worker() -> Iterator[WorkerClient]:
-    running = WorkerClient(sys.executable, env={"OMP_NUM_THREADS": "1"})
+@contextmanager
+def started(env: dict[str, str] | None = None) -> Iterator[WorkerClient]:
+    """A warm worker, closed at the end."""
+    running = WorkerClient(sys.executable, env=env)
     running.start(threading.Event())
     yield running
     running.close()
+
+
+@pytest.fixture(scope="package")
+def worker() -> Iterator[WorkerClient]:
+    with started({"OMP_NUM_THREADS": "1"}) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
 def worker_with_two_threads() -> Iterator[WorkerClient]:
-    running = WorkerClient(sys.executable, env={"OMP_NUM_THREADS": "2"})
-    running.start(threading.Event())
-    yield running
-    running.close()
+    with started({"OMP_NUM_THREADS": "2"}) as running:
+        yield running
 
 
 @pytest.fixture(scope="package")
@@ -52,13 +63,25 @@ def gpu() -> DeviceFacts:
 @pytest.fixture(scope="package")
 def gpu_worker(gpu: DeviceFacts) -> Iterator[WorkerClient]:
     """One warm worker with as many threads as a user's worker."""
-    running = WorkerClient(sys.executable)
-    running.start(threading.Event())
-    yield running
-    running.close()
+    with started() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def built(environment: FreeformEnvironment, honest: ModelCandidate) -> Path:
+    """The extension that all hostile files share."""
+    folder = environment.builder.build(honest)
+    assert not isinstance(folder, CompileFailure), folder
+    return folder
+
+
+@pytest.fixture(scope="module")
+def verdicts(environment: FreeformEnvironment, honest: ModelCandidate, built: Path) -> dict[Tier, Evaluation]:
+    return {tier: environment.measure(honest, built, tier) for tier in (Tier.quick, Tier.full)}
 
 
 @pytest.fixture
 def unscreened(monkeypatch: pytest.MonkeyPatch) -> None:
     """Switches the screen off, because the other defences have to suffice without it."""
-    monkeypatch.setattr(session, "screen", lambda candidate, graph: ())
+    for module in (session, workers):
+        monkeypatch.setattr(module, "screen", lambda candidate, graph: ())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 REFERENCE = """
 class Model(nn.Module):
     def __init__(self, columns):
@@ -79,12 +81,18 @@ class ModelNew(nn.Module):
 """
 
 
-def text(forward: str, extra: str = "", init: str = "") -> str:
+def text(forward: str, extra: str = "", init: str = "", extension: str = EXTENSION) -> str:
     """A whole file: `extra` goes before the class."""
     body = forward.replace("\n", "\n        ")
-    return EXTENSION + extra + MODEL.format(init=init or "self.calls = 0", forward=body)
+    return extension + extra + MODEL.format(init=init or "self.calls = 0", forward=body)
 
 
+def attack(outcomes: tuple[str, ...], *parts: str, **more: str) -> tuple[str, tuple[str, ...]]:
+    """A file, whose parts are those of `text`, and its acceptable outcomes."""
+    return text(*parts, **more), outcomes
+
+
+cheating, incorrect, crashed = (partial(attack, (outcome,)) for outcome in ("cheating", "incorrect", "crashed"))
 HONEST = text("return ext.softmax(x, self.w)")
 #: Counts the calls of all instances: each binding makes a new one.
 COUNT = "state['n'] += 1\n"
@@ -92,199 +100,138 @@ STATE = "state = {'n': 0, 'seen': {}}\n"
 
 #: Name → (file, acceptable outcomes), found in the quick tier.
 QUICK: dict[str, tuple[str, tuple[str, ...]]] = {
-    "torch.softmax": (text("return torch.softmax(x * self.w, -1)"), ("cheating",)),
-    "tensor methods": (text("return x.mul(self.w).softmax(-1)"), ("cheating",)),
-    "functional by another name": (
-        text("return g(x * self.w, -1)", "from torch.nn.functional import softmax as g\n"),
-        ("cheating",),
+    "torch.softmax": cheating("return torch.softmax(x * self.w, -1)"),
+    "tensor methods": cheating("return x.mul(self.w).softmax(-1)"),
+    "functional by another name": cheating(
+        "return g(x * self.w, -1)", "from torch.nn.functional import softmax as g\n"
     ),
-    "torch.ops": (text("return torch.ops.aten._softmax(x * self.w, -1, False)"), ("cheating",)),
-    "getattr and importlib": (
-        text("return getattr(importlib.import_module('torch'), 'soft' + 'max')(x * self.w, -1)", "import importlib\n"),
-        ("cheating",),
+    "torch.ops": cheating("return torch.ops.aten._softmax(x * self.w, -1, False)"),
+    "getattr and importlib": cheating(
+        "return getattr(importlib.import_module('torch'), 'soft' + 'max')(x * self.w, -1)", "import importlib\n"
     ),
-    "a layer": (
-        text("return self.layer(x * self.w)", init="self.layer = nn.Softmax(-1)"),
-        ("cheating",),
+    "a layer": cheating("return self.layer(x * self.w)", init="self.layer = nn.Softmax(-1)"),
+    "one operator beside a kernel": cheating("return ext.softmax(x * self.w, torch.ones_like(self.w))"),
+    "modes disabled": cheating(
+        "with _disable_current_modes():\n    return torch.softmax(x * self.w, -1)",
+        "from torch.utils._python_dispatch import _disable_current_modes\n",
     ),
-    "one operator beside a kernel": (
-        text("return ext.softmax(x * self.w, torch.ones_like(self.w))"),
-        ("cheating",),
+    "ATen in C++": cheating("return ext.by_aten(x, self.w)"),
+    "ATen in C++ below the modes": cheating("return ext.below_modes(x, self.w)"),
+    "fallback": cheating(
+        "try:\n    return ext.missing(x)\nexcept Exception:\n    return torch.softmax(x * self.w, -1)"
     ),
-    "modes disabled": (
-        text(
-            "with _disable_current_modes():\n    return torch.softmax(x * self.w, -1)",
-            "from torch.utils._python_dispatch import _disable_current_modes\n",
-        ),
-        ("cheating",),
+    "lazy subclass": incorrect(
+        "y = torch.empty_like(x).as_subclass(Lazy)\ny.args = (x, self.w)\nreturn y",
+        "class Lazy(torch.Tensor):\n"
+        "    @classmethod\n"
+        "    def __torch_function__(cls, func, types, args=(), kwargs=None):\n"
+        "        plain = [ext.softmax(*a.args) if type(a) is Lazy and hasattr(a, 'args') else a for a in args]\n"
+        "        return func(*plain, **(kwargs or {}))\n",
     ),
-    "ATen in C++": (text("return ext.by_aten(x, self.w)"), ("cheating",)),
-    "ATen in C++ below the modes": (text("return ext.below_modes(x, self.w)"), ("cheating",)),
-    "fallback": (
-        text("try:\n    return ext.missing(x)\nexcept Exception:\n    return torch.softmax(x * self.w, -1)"),
-        ("cheating",),
+    "nothing written": incorrect("return torch.empty_like(x).fill_(float('nan'))"),
+    "zeros": incorrect("return torch.zeros_like(x)"),
+    "its input": incorrect("return x"),
+    "half precision": incorrect("return ext.softmax(x, self.w).half().float()"),
+    "another dtype": incorrect("return ext.softmax(x, self.w).double()"),
+    "another shape": incorrect("return ext.softmax(x, self.w).flatten()"),
+    "other strides": incorrect("return ext.softmax(x, self.w).t().contiguous().t()"),
+    "two outputs": incorrect("y = ext.softmax(x, self.w)\nreturn y, y"),
+    "no output": incorrect("ext.softmax(x, self.w)"),
+    "skips after many calls": cheating(
+        COUNT + "if state['n'] < 8 or state['n'] % 2:\n    state['last'] = ext.softmax(x, self.w)\n"
+        "return state['last']",
+        STATE,
     ),
-    "lazy subclass": (
-        text(
-            "y = torch.empty_like(x).as_subclass(Lazy)\ny.args = (x, self.w)\nreturn y",
-            "class Lazy(torch.Tensor):\n"
-            "    @classmethod\n"
-            "    def __torch_function__(cls, func, types, args=(), kwargs=None):\n"
-            "        plain = [ext.softmax(*a.args) if type(a) is Lazy and hasattr(a, 'args') else a for a in args]\n"
-            "        return func(*plain, **(kwargs or {}))\n",
-        ),
-        ("incorrect",),
+    "thread finishes later": incorrect("return ext.later(x, self.w)"),
+    "thread finishes later, while timed": cheating(
+        COUNT + "return ext.softmax(x, self.w) if state['n'] < 6 else ext.later(x, self.w)", STATE
     ),
-    "nothing written": (text("return torch.empty_like(x).fill_(float('nan'))"), ("incorrect",)),
-    "zeros": (text("return torch.zeros_like(x)"), ("incorrect",)),
-    "its input": (text("return x"), ("incorrect",)),
-    "half precision": (text("return ext.softmax(x, self.w).half().float()"), ("incorrect",)),
-    "another dtype": (text("return ext.softmax(x, self.w).double()"), ("incorrect",)),
-    "another shape": (text("return ext.softmax(x, self.w).flatten()"), ("incorrect",)),
-    "other strides": (text("return ext.softmax(x, self.w).t().contiguous().t()"), ("incorrect",)),
-    "two outputs": (text("y = ext.softmax(x, self.w)\nreturn y, y"), ("incorrect",)),
-    "no output": (text("ext.softmax(x, self.w)"), ("incorrect",)),
-    "skips after many calls": (
-        text(
-            COUNT + "if state['n'] < 8 or state['n'] % 2:\n    state['last'] = ext.softmax(x, self.w)\n"
-            "return state['last']",
-            STATE,
-        ),
-        ("cheating",),
-    ),
-    "thread finishes later": (text("return ext.later(x, self.w)"), ("incorrect",)),
-    "thread finishes later, while timed": (
-        text(COUNT + "return ext.softmax(x, self.w) if state['n'] < 6 else ext.later(x, self.w)", STATE),
-        ("cheating",),
-    ),
-    "mutates its input": (text("return ext.writes_input(x, self.w)"), ("crashed",)),
-    "mutates its input in Python": (text("y = ext.softmax(x, self.w)\nx.zero_()\nreturn y"), ("crashed",)),
-    "copies patched": (
-        text(
-            COUNT + "y = ext.softmax(x, self.w)\n"
-            "if state['n'] == 6:\n    torch.Tensor.copy_ = lambda self, *args, **kwargs: self\n"
-            "return y",
-            STATE,
-        ),
+    "mutates its input": crashed("return ext.writes_input(x, self.w)"),
+    "mutates its input in Python": crashed("y = ext.softmax(x, self.w)\nx.zero_()\nreturn y"),
+    "copies patched": attack(
         ("cheating", "crashed"),
+        COUNT + "y = ext.softmax(x, self.w)\n"
+        "if state['n'] == 6:\n    torch.Tensor.copy_ = lambda self, *args, **kwargs: self\n"
+        "return y",
+        STATE,
     ),
-    "runner patched to do nothing": (
-        text(
-            COUNT + "y = ext.softmax(x, self.w)\n"
-            "if state['n'] == 6:\n"
-            "    frame = sys._getframe()\n"
-            "    while 'operations' not in frame.f_locals:\n        frame = frame.f_back\n"
-            "    frame.f_locals['operations']['run'] = lambda message, descriptors: {}\n"
-            "return y",
-            STATE + "import sys\n",
-        ),
-        ("cheating",),
+    "runner patched to do nothing": cheating(
+        COUNT + "y = ext.softmax(x, self.w)\n"
+        "if state['n'] == 6:\n"
+        "    frame = sys._getframe()\n"
+        "    while 'operations' not in frame.f_locals:\n        frame = frame.f_back\n"
+        "    frame.f_locals['operations']['run'] = lambda message, descriptors: {}\n"
+        "return y",
+        STATE + "import sys\n",
     ),
-    "copies of the runner patched": (
-        text(
-            COUNT + "y = ext.softmax(x, self.w)\n"
-            "if state['n'] == 6:\n"
-            "    frame = sys._getframe()\n"
-            "    while frame:\n"
-            "        if 'deliver' in frame.f_globals:\n"
-            "            frame.f_globals['deliver'] = lambda result, destinations: None\n"
-            "        frame = frame.f_back\n"
-            "return y",
-            STATE + "import sys\n",
-        ),
-        ("cheating",),
+    "copies of the runner patched": cheating(
+        COUNT + "y = ext.softmax(x, self.w)\n"
+        "if state['n'] == 6:\n"
+        "    frame = sys._getframe()\n"
+        "    while frame:\n"
+        "        if 'deliver' in frame.f_globals:\n"
+        "            frame.f_globals['deliver'] = lambda result, destinations: None\n"
+        "        frame = frame.f_back\n"
+        "return y",
+        STATE + "import sys\n",
     ),
-    "clock patched": (
-        text(
-            COUNT + "time.perf_counter = lambda: 0.0\n"
-            "if state['n'] < 6:\n    state['last'] = ext.softmax(x, self.w)\nreturn state['last']",
-            STATE + "import time\n",
-        ),
-        ("cheating",),
+    "clock patched": cheating(
+        COUNT + "time.perf_counter = lambda: 0.0\n"
+        "if state['n'] < 6:\n    state['last'] = ext.softmax(x, self.w)\nreturn state['last']",
+        STATE + "import time\n",
     ),
-    "TorchScript": (
-        text(
-            "return scripted(x, self.w)",
-            "scripted = torch.jit.trace(lambda x, w: torch.softmax(x * w, -1), (torch.ones(2, 3), torch.ones(3)))\n",
-        ),
-        ("cheating",),
+    "TorchScript": cheating(
+        "return scripted(x, self.w)",
+        "scripted = torch.jit.trace(lambda x, w: torch.softmax(x * w, -1), (torch.ones(2, 3), torch.ones(3)))\n",
     ),
-    "an operator of its own that calls PyTorch": (
-        text(
-            "return torch.ops.mine.rows(x, self.w)",
-            "library = torch.library.Library('mine', 'DEF')\n"
-            "library.define('rows(Tensor x, Tensor w) -> Tensor')\n"
-            "library.impl('rows', lambda x, w: torch.softmax(x * w, -1), 'CPU')\n",
-        ),
-        ("cheating",),
+    "an operator of its own that calls PyTorch": cheating(
+        "return torch.ops.mine.rows(x, self.w)",
+        "library = torch.library.Library('mine', 'DEF')\n"
+        "library.define('rows(Tensor x, Tensor w) -> Tensor')\n"
+        "library.impl('rows', lambda x, w: torch.softmax(x * w, -1), 'CPU')\n",
     ),
-    "another layout": (text("return ext.softmax(x, self.w).to_mkldnn()"), ("incorrect", "crashed", "cheating")),
-    "one row for all": (text("return ext.softmax(x[:1], self.w).expand(x.shape)"), ("incorrect",)),
-    "writes its parameter": (
-        text("y = ext.softmax(x, self.w)\next.writes_input(self.w[None], self.w)\nreturn y"),
-        ("crashed", "incorrect"),
+    "another layout": attack(("incorrect", "crashed", "cheating"), "return ext.softmax(x, self.w).to_mkldnn()"),
+    "one row for all": incorrect("return ext.softmax(x[:1], self.w).expand(x.shape)"),
+    "writes its parameter": attack(
+        ("crashed", "incorrect"), "y = ext.softmax(x, self.w)\next.writes_input(self.w[None], self.w)\nreturn y"
     ),
-    "forged answers": (
-        text(
-            COUNT + "if state['n'] > 6:\n"
-            "    frame = sys._getframe()\n"
-            "    while 'operations' not in frame.f_locals:\n        frame = frame.f_back\n"
-            "    ticket = {'ticket': frame.f_locals['message']['ticket']}\n"
-            "    frame.f_globals['wire'].send(frame.f_locals['sock'], {'ok': True, **ticket})\n"
-            "return ext.softmax(x, self.w)",
-            STATE + "import sys\n",
-        ),
-        ("cheating",),
+    "forged answers": cheating(
+        COUNT + "if state['n'] > 6:\n"
+        "    frame = sys._getframe()\n"
+        "    while 'operations' not in frame.f_locals:\n        frame = frame.f_back\n"
+        "    ticket = {'ticket': frame.f_locals['message']['ticket']}\n"
+        "    frame.f_globals['wire'].send(frame.f_locals['sock'], {'ok': True, **ticket})\n"
+        "return ext.softmax(x, self.w)",
+        STATE + "import sys\n",
     ),
-    "all memory": (text("return torch.empty(1 << 42)"), ("out_of_memory",)),
-    "forks": (text("os.fork()\nreturn ext.softmax(x, self.w)", "import os\n"), ("crashed",)),
-    "starts a program": (
-        text("subprocess.run(['/bin/true'])\nreturn ext.softmax(x, self.w)", "import subprocess\n"),
-        ("crashed",),
+    "all memory": attack(("out_of_memory",), "return torch.empty(1 << 42)"),
+    "forks": crashed("os.fork()\nreturn ext.softmax(x, self.w)", "import os\n"),
+    "starts a program": crashed("subprocess.run(['/bin/true'])\nreturn ext.softmax(x, self.w)", "import subprocess\n"),
+    "reads the user's files": crashed("open('/root/.bashrc').read()\nreturn ext.softmax(x, self.w)"),
+    "edits the evaluator": crashed(
+        "open(sys.modules['kernel_assistant_worker'].__file__, 'a').write('# ours')\nreturn ext.softmax(x, self.w)",
+        "import sys\n",
     ),
-    "reads the user's files": (
-        text("open('/root/.bashrc').read()\nreturn ext.softmax(x, self.w)"),
-        ("crashed",),
-    ),
-    "edits the evaluator": (
-        text(
-            "open(sys.modules['kernel_assistant_worker'].__file__, 'a').write('# ours')\nreturn ext.softmax(x, self.w)",
-            "import sys\n",
-        ),
-        ("crashed",),
-    ),
-    "opens a connection": (
-        text("socket.socket()\nreturn ext.softmax(x, self.w)", "import socket\n"),
-        ("crashed",),
-    ),
-    "leaves": (text("os._exit(0)", "import os\n"), ("crashed",)),
-    "raises what nobody catches": (text("raise KeyboardInterrupt"), ("crashed",)),
-    "segfaults": (text("return ext.crash(x, self.w)"), ("crashed",)),
-    "never ends": (text("while True:\n    pass"), ("hung",)),
-    "other parameters": (
-        text("return ext.softmax(x, self.w)", init="self.v = nn.Parameter(torch.ones(3))"),
-        ("incorrect",),
-    ),
-    "inherits from the reference": (
-        EXTENSION + "class ModelNew(Model):\n    pass\n",
-        ("crashed",),
-    ),
+    "opens a connection": crashed("socket.socket()\nreturn ext.softmax(x, self.w)", "import socket\n"),
+    "leaves": crashed("os._exit(0)", "import os\n"),
+    "raises what nobody catches": crashed("raise KeyboardInterrupt"),
+    "segfaults": crashed("return ext.crash(x, self.w)"),
+    "never ends": attack(("hung",), "while True:\n    pass"),
+    "other parameters": incorrect("return ext.softmax(x, self.w)", init="self.v = nn.Parameter(torch.ones(3))"),
+    "inherits from the reference": (EXTENSION + "class ModelNew(Model):\n    pass\n", ("crashed",)),
 }
 
 #: Found by the cases of the full tier.
 FULL: dict[str, tuple[str, tuple[str, ...]]] = {
-    "memoised by pointer": (
-        text(
-            "key = x.data_ptr()\n"
-            "if key not in state['seen']:\n    state['seen'][key] = ext.softmax(x, self.w)\n"
-            "return state['seen'][key]",
-            STATE,
-        ),
+    "memoised by pointer": attack(
         ("cheating", "incorrect"),
+        "key = x.data_ptr()\n"
+        "if key not in state['seen']:\n    state['seen'][key] = ext.softmax(x, self.w)\n"
+        "return state['seen'][key]",
+        STATE,
     ),
-    "weights kept from the first call": (
-        text("if 'w' not in state:\n    state['w'] = self.w.clone()\nreturn ext.softmax(x, state['w'])", STATE),
-        ("incorrect",),
+    "weights kept from the first call": incorrect(
+        "if 'w' not in state:\n    state['w'] = self.w.clone()\nreturn ext.softmax(x, state['w'])", STATE
     ),
 }
 

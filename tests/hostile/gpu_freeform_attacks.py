@@ -6,7 +6,10 @@ The extension's two texts are constants here, so that they can be compiled where
 
 from __future__ import annotations
 
-from tests.hostile.freeform_attacks import COUNT, MODEL, STATE
+from functools import partial
+
+from tests.hostile import freeform_attacks
+from tests.hostile.freeform_attacks import COUNT, STATE
 from tests.hostile.gpu_plan_attacks import ROW
 
 #: What `holding` keeps the device busy for: cycles of a clock that is below 3 GHz on every GPU so far.
@@ -133,89 +136,73 @@ ext = load_inline(
 '''
 
 
-def text(forward: str, extra: str = "", init: str = "") -> str:
-    """A whole file: `extra` goes before the class."""
-    body = forward.replace("\n", "\n        ")
-    return EXTENSION + extra + MODEL.format(init=init or "self.calls = 0", forward=body)
-
-
+text = partial(freeform_attacks.text, extension=EXTENSION)
+attack = partial(freeform_attacks.attack, extension=EXTENSION)
+cheating, incorrect, crashed = (partial(attack, (outcome,)) for outcome in ("cheating", "incorrect", "crashed"))
 HONEST = text("return ext.softmax(x, self.w, 0)")
 
 #: Name → (file, acceptable outcomes), found in the quick tier.
 QUICK: dict[str, tuple[str, tuple[str, ...]]] = {
-    "torch.softmax": (text("return torch.softmax(x * self.w, -1)"), ("cheating",)),
-    "ATen in C++": (text("return ext.by_aten(x, self.w)"), ("cheating",)),
-    "ATen in C++ below the modes": (text("return ext.below_modes(x, self.w)"), ("cheating",)),
-    "ATen in C++ around the dispatcher": (text("return ext.around_dispatcher(x, self.w)"), ("cheating",)),
-    "cuBLAS by ATen": (text("return ext.by_cublas(x, self.w)"), ("cheating",)),
-    "lazy subclass": (
-        text(
-            "y = torch.empty_like(x).as_subclass(Lazy)\ny.args = (x, self.w, 0)\nreturn y",
-            "class Lazy(torch.Tensor):\n"
-            "    @classmethod\n"
-            "    def __torch_function__(cls, func, types, args=(), kwargs=None):\n"
-            "        plain = [ext.softmax(*a.args) if type(a) is Lazy and hasattr(a, 'args') else a for a in args]\n"
-            "        return func(*plain, **(kwargs or {}))\n",
-        ),
-        ("incorrect",),
+    "torch.softmax": cheating("return torch.softmax(x * self.w, -1)"),
+    "ATen in C++": cheating("return ext.by_aten(x, self.w)"),
+    "ATen in C++ below the modes": cheating("return ext.below_modes(x, self.w)"),
+    "ATen in C++ around the dispatcher": cheating("return ext.around_dispatcher(x, self.w)"),
+    "cuBLAS by ATen": cheating("return ext.by_cublas(x, self.w)"),
+    "lazy subclass": incorrect(
+        "y = torch.empty_like(x).as_subclass(Lazy)\ny.args = (x, self.w, 0)\nreturn y",
+        "class Lazy(torch.Tensor):\n"
+        "    @classmethod\n"
+        "    def __torch_function__(cls, func, types, args=(), kwargs=None):\n"
+        "        plain = [ext.softmax(*a.args) if type(a) is Lazy and hasattr(a, 'args') else a for a in args]\n"
+        "        return func(*plain, **(kwargs or {}))\n",
     ),
-    "zeros": (text("return torch.zeros_like(x)"), ("incorrect",)),
-    "half precision": (text("return ext.halved(x, self.w)"), ("incorrect",)),
-    "what freed memory holds": (
-        text(COUNT + "return ext.softmax(x, self.w, 0) if state['n'] < 2 else torch.empty_like(x)", STATE),
+    "zeros": incorrect("return torch.zeros_like(x)"),
+    "half precision": incorrect("return ext.halved(x, self.w)"),
+    "what freed memory holds": attack(
         ("incorrect", "cheating"),
+        COUNT + "return ext.softmax(x, self.w, 0) if state['n'] < 2 else torch.empty_like(x)",
+        STATE,
     ),
-    "side stream": (text(f"return ext.aside(x, self.w, {10 * HELD_CYCLES})"), ("incorrect",)),
-    "side stream, while timed": (
-        text(
-            COUNT + "if state['n'] < 6:\n    return ext.softmax(x, self.w, 0)\n"
-            f"return ext.aside(x, self.w, {10 * HELD_CYCLES})",
-            STATE,
-        ),
-        ("cheating",),
+    "side stream": incorrect(f"return ext.aside(x, self.w, {10 * HELD_CYCLES})"),
+    "side stream, while timed": cheating(
+        COUNT + "if state['n'] < 6:\n    return ext.softmax(x, self.w, 0)\n"
+        f"return ext.aside(x, self.w, {10 * HELD_CYCLES})",
+        STATE,
     ),
-    "thread finishes later": (text("return ext.later(x, self.w)"), ("incorrect",)),
-    "thread finishes later, while timed": (
-        text(COUNT + "return ext.softmax(x, self.w, 0) if state['n'] < 6 else ext.later(x, self.w)", STATE),
-        ("cheating",),
+    "thread finishes later": incorrect("return ext.later(x, self.w)"),
+    "thread finishes later, while timed": cheating(
+        COUNT + "return ext.softmax(x, self.w, 0) if state['n'] < 6 else ext.later(x, self.w)", STATE
     ),
-    "memoised by pointer": (
-        text(
-            "key = x.data_ptr()\n"
-            "if key not in state['seen']:\n    state['seen'][key] = ext.softmax(x, self.w, 0)\n"
-            "return state['seen'][key]",
-            STATE,
-        ),
+    "memoised by pointer": attack(
         ("cheating", "incorrect"),
+        "key = x.data_ptr()\n"
+        "if key not in state['seen']:\n    state['seen'][key] = ext.softmax(x, self.w, 0)\n"
+        "return state['seen'][key]",
+        STATE,
     ),
-    "skips after many calls": (
-        text(
-            COUNT + "if state['n'] < 8 or state['n'] % 2:\n    state['last'] = ext.softmax(x, self.w, 0)\n"
-            "return state['last']",
-            STATE,
-        ),
-        ("cheating",),
+    "skips after many calls": cheating(
+        COUNT + "if state['n'] < 8 or state['n'] % 2:\n    state['last'] = ext.softmax(x, self.w, 0)\n"
+        "return state['last']",
+        STATE,
     ),
-    "graph of the first call": (
-        text(
-            "if 'graph' not in state:\n"
-            "    ext.softmax(x, self.w, 0)\n"
-            "    state['graph'] = torch.cuda.CUDAGraph()\n"
-            "    with torch.cuda.graph(state['graph']):\n"
-            "        state['out'] = ext.softmax(x, self.w, torch.cuda.current_stream().cuda_stream)\n"
-            "state['graph'].replay()\n"
-            "return state['out']",
-            STATE,
-        ),
+    "graph of the first call": attack(
         ("cheating", "crashed", "incorrect"),
+        "if 'graph' not in state:\n"
+        "    ext.softmax(x, self.w, 0)\n"
+        "    state['graph'] = torch.cuda.CUDAGraph()\n"
+        "    with torch.cuda.graph(state['graph']):\n"
+        "        state['out'] = ext.softmax(x, self.w, torch.cuda.current_stream().cuda_stream)\n"
+        "state['graph'].replay()\n"
+        "return state['out']",
+        STATE,
     ),
-    "returns its input, changed": (text("return ext.in_place(x, self.w)"), ("crashed",)),
-    "all memory": (text("return torch.empty(1 << 42, device=x.device)"), ("out_of_memory",)),
-    "forks": (text("os.fork()\nreturn ext.softmax(x, self.w, 0)", "import os\n"), ("crashed",)),
-    "leaves": (text("os._exit(0)", "import os\n"), ("crashed",)),
-    "segfaults": (text("return ext.crash(x)"), ("crashed",)),
-    "faults on the device": (text("return ext.fault(x)"), ("crashed",)),
-    "never ends": (text("return ext.forever(x)"), ("hung",)),
+    "returns its input, changed": crashed("return ext.in_place(x, self.w)"),
+    "all memory": attack(("out_of_memory",), "return torch.empty(1 << 42, device=x.device)"),
+    "forks": crashed("os.fork()\nreturn ext.softmax(x, self.w, 0)", "import os\n"),
+    "leaves": crashed("os._exit(0)", "import os\n"),
+    "segfaults": crashed("return ext.crash(x)"),
+    "faults on the device": crashed("return ext.fault(x)"),
+    "never ends": attack(("hung",), "return ext.forever(x)"),
 }
 
 #: Files whose calls keep the device busy for `HELD_MS` and that want to seem faster.

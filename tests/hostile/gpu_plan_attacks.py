@@ -8,6 +8,7 @@ is loaded, and the judge's memory. In the judge's ring each set begins `rows * n
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from kernel_assistant.records import BufferSpec, Candidate, Launch, Plan
 
@@ -137,7 +138,8 @@ class Attack:
 
     def candidate(self, weight: str, rows: str, columns: str) -> Candidate:
         """A plan over `x0`, the parameter called `weight`, and one output of rows × columns."""
-        done = BufferSpec(name="done", dtype="f32", shape=(rows, columns))
+        given, done, out = (BufferSpec(name=one, dtype="f32", shape=(rows, columns)) for one in ("x0", "done", "out"))
+        weights = BufferSpec(name=weight, dtype="f32", shape=(columns,))
         sizes = (("rows", rows), ("n", columns))
         target = "done" if self.prepared else "out"
         work = self._launch("softmax", rows, ("x", "x0"), ("w", weight), ("out", target), *sizes)
@@ -145,11 +147,8 @@ class Attack:
         plan = Plan(
             target="cuda",
             dims=tuple(size for size in (rows,) if not size.isdigit()),
-            inputs=(
-                BufferSpec(name="x0", dtype="f32", shape=(rows, columns)),
-                BufferSpec(name=weight, dtype="f32", shape=(columns,)),
-            ),
-            outputs=(BufferSpec(name="out", dtype="f32", shape=(rows, columns)),),
+            inputs=(given, weights),
+            outputs=(out,),
             scratch=(BufferSpec(name="room", dtype="f32", shape=(self.scratch,)),) if self.scratch else (),
             packed=(done,) if self.prepared else (),
             prepare=(work,) if self.prepared else (),
@@ -162,156 +161,115 @@ class Attack:
         return Launch(symbol=symbol, args=args, grid=grid, block=block, shared=self.shared)
 
 
+def attack(outcomes: tuple[str, ...], body: str, extra: str = "", **changed: str) -> Attack:
+    """An attack by a kernel; `changed` are the differences of its plan."""
+    return Attack(source(body, extra), outcomes, **changed)  # type: ignore[arg-type]
+
+
+cheating, incorrect, crashed = (partial(attack, (outcome,)) for outcome in ("cheating", "incorrect", "crashed"))
 #: Found in the quick tier.
 QUICK: dict[str, Attack] = {
-    "zeros": Attack(source("fill(a, 0);"), ("incorrect",)),
-    "constant": Attack(source("fill(a, 1.0f / a.n);"), ("incorrect",)),
-    "nothing written": Attack(source(""), ("incorrect",)),
-    "no block launched": Attack(HONEST, ("incorrect",), grid="0"),
-    "last row not written": Attack(source("if (blockIdx.x + 1 < a.rows) compute(a);"), ("incorrect",)),
-    "last element of rows not written": Attack(
-        source(
-            "__shared__ float last; float* end = a.out + (blockIdx.x + 1) * a.n - 1;"
-            "if (threadIdx.x == 0) last = *end; __syncthreads(); compute(a); __syncthreads();"
-            "if (threadIdx.x == 0) *end = last;"
-        ),
-        ("incorrect",),
+    "zeros": incorrect("fill(a, 0);"),
+    "constant": incorrect("fill(a, 1.0f / a.n);"),
+    "nothing written": incorrect(""),
+    "no block launched": incorrect("compute(a);", grid="0"),
+    "last row not written": incorrect("if (blockIdx.x + 1 < a.rows) compute(a);"),
+    "last element of rows not written": incorrect(
+        "__shared__ float last; float* end = a.out + (blockIdx.x + 1) * a.n - 1;"
+        "if (threadIdx.x == 0) last = *end; __syncthreads(); compute(a); __syncthreads();"
+        "if (threadIdx.x == 0) *end = last;"
     ),
-    "first calls only": Attack(source("if (calls_before() < 2) compute(a);", CALLS), ("cheating",)),
-    "skips after many calls": Attack(
-        source("unsigned long long calls = calls_before(); if (calls < 4 || calls % 2) compute(a);", CALLS),
-        ("cheating",),
+    "first calls only": cheating("if (calls_before() < 2) compute(a);", CALLS),
+    "skips after many calls": cheating(
+        "unsigned long long calls = calls_before(); if (calls < 4 || calls % 2) compute(a);", CALLS
     ),
-    "knows its pointers": Attack(
-        source(
-            "if (known[blockIdx.x] == a.x) return; compute(a); if (threadIdx.x == 0) known[blockIdx.x] = a.x;",
-            "__device__ const float* known[1 << 10];",
-        ),
+    "knows its pointers": attack(
         ("nondeterministic", "incorrect"),
+        "if (known[blockIdx.x] == a.x) return; compute(a); if (threadIdx.x == 0) known[blockIdx.x] = a.x;",
+        "__device__ const float* known[1 << 10];",
     ),
-    "keeps results by pointer": Attack(
-        source(
-            "const unsigned long long calls = calls_before(); const int64_t set = set_of(a, calls);"
-            "if (set < 0 || set >= 512) { compute(a); return; }"
-            "const int64_t at = set * 32 + blockIdx.x; float* out = a.out + blockIdx.x * a.n;"
-            "if (known[at]) { for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) out[i] = kept[at * a.n + i]; }"
-            "else { compute(a); for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) kept[at * a.n + i] = out[i]; }"
-            "__syncthreads(); known[at] = true;",
-            SETS + "__device__ bool known[512 * 32]; __device__ float kept[512 * 32 * 4096];",
-        ),
-        ("cheating",),
+    "keeps results by pointer": cheating(
+        "const unsigned long long calls = calls_before(); const int64_t set = set_of(a, calls);"
+        "if (set < 0 || set >= 512) { compute(a); return; }"
+        "const int64_t at = set * 32 + blockIdx.x; float* out = a.out + blockIdx.x * a.n;"
+        "if (known[at]) { for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) out[i] = kept[at * a.n + i]; }"
+        "else { compute(a); for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) kept[at * a.n + i] = out[i]; }"
+        "__syncthreads(); known[at] = true;",
+        SETS + "__device__ bool known[512 * 32]; __device__ float kept[512 * 32 * 4096];",
     ),
-    "works ahead": Attack(
-        source(
-            "const unsigned long long calls = calls_before(); const int64_t set = set_of(a, calls);"
-            "if (calls >= 12 && set >= 8 && set <= 60) return; compute(a);"
-            "for (int64_t next = 1; set >= 0 && calls < 12 && next <= 60; next++) {"
-            " const int64_t step = next * (a.rows * a.n + 64);"
-            " softmax_args b = a; b.x += step; b.out += step; compute(b); }",
-            SETS,
-        ),
-        ("cheating",),
+    "works ahead": cheating(
+        "const unsigned long long calls = calls_before(); const int64_t set = set_of(a, calls);"
+        "if (calls >= 12 && set >= 8 && set <= 60) return; compute(a);"
+        "for (int64_t next = 1; set >= 0 && calls < 12 && next <= 60; next++) {"
+        " const int64_t step = next * (a.rows * a.n + 64);"
+        " softmax_args b = a; b.x += step; b.out += step; compute(b); }",
+        SETS,
     ),
-    "copies another set's output": Attack(
-        source(
-            "const unsigned long long calls = calls_before(); const int64_t set = set_of(a, calls);"
-            "if (set < 1) { compute(a); return; } float* out = a.out + blockIdx.x * a.n;"
-            "for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) out[i] = out[i - a.rows * a.n - 64];",
-            SETS,
-        ),
-        ("cheating",),
+    "copies another set's output": cheating(
+        "const unsigned long long calls = calls_before(); const int64_t set = set_of(a, calls);"
+        "if (set < 1) { compute(a); return; } float* out = a.out + blockIdx.x * a.n;"
+        "for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) out[i] = out[i - a.rows * a.n - 64];",
+        SETS,
     ),
-    "spoils another set's output": Attack(
-        source(
-            "const unsigned long long calls = calls_before(); const int64_t set = set_of(a, calls); compute(a);"
-            "if (set > 0 && is_first_thread()) a.out[-a.rows * a.n - 64] = 7;",
-            SETS,
-        ),
-        ("cheating",),
+    "spoils another set's output": cheating(
+        "const unsigned long long calls = calls_before(); const int64_t set = set_of(a, calls); compute(a);"
+        "if (set > 0 && is_first_thread()) a.out[-a.rows * a.n - 64] = 7;",
+        SETS,
     ),
-    "half precision": Attack(
-        source(
-            "compute(a); __syncthreads(); float* out = a.out + blockIdx.x * a.n;"
-            "for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) out[i] = __half2float(__float2half(out[i]));"
-        ),
-        ("incorrect",),
+    "half precision": incorrect(
+        "compute(a); __syncthreads(); float* out = a.out + blockIdx.x * a.n;"
+        "for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) out[i] = __half2float(__float2half(out[i]));"
     ),
-    "TF32 products": Attack(
-        source(
-            "const float* x = a.x + blockIdx.x * a.n;"
-            "auto cut = [](float v) { return __uint_as_float(__float_as_uint(v) & 0xffffe000u); };"
-            "row([=](int64_t i) { return cut(x[i]) * cut(a.w[i]); }, a.out + blockIdx.x * a.n, a.n);"
-        ),
-        ("incorrect",),
+    "TF32 products": incorrect(
+        "const float* x = a.x + blockIdx.x * a.n;"
+        "auto cut = [](float v) { return __uint_as_float(__float_as_uint(v) & 0xffffe000u); };"
+        "row([=](int64_t i) { return cut(x[i]) * cut(a.w[i]); }, a.out + blockIdx.x * a.n, a.n);"
     ),
-    "half precision sums": Attack(
-        source(
-            "__shared__ __half parts[256];"
-            "const float* x = a.x + blockIdx.x * a.n; float* out = a.out + blockIdx.x * a.n;"
-            "__half sum = __float2half(0);"
-            "for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x)"
-            " sum = __hadd(sum, __float2half(expf(x[i] * a.w[i])));"
-            "parts[threadIdx.x] = sum; __syncthreads();"
-            "if (threadIdx.x == 0) for (int i = 1; i < 256; i++) parts[0] = __hadd(parts[0], parts[i]);"
-            "__syncthreads();"
-            "for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x)"
-            " out[i] = expf(x[i] * a.w[i]) / __half2float(parts[0]);"
-        ),
-        ("incorrect",),
+    "half precision sums": incorrect(
+        "__shared__ __half parts[256];const float* x = a.x + blockIdx.x * a.n; float* out = a.out + blockIdx.x * a.n;"
+        "__half sum = __float2half(0);for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x)"
+        " sum = __hadd(sum, __float2half(expf(x[i] * a.w[i])));parts[threadIdx.x] = sum; __syncthreads();"
+        "if (threadIdx.x == 0) for (int i = 1; i < 256; i++) parts[0] = __hadd(parts[0], parts[i]);__syncthreads();"
+        "for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) out[i] = expf(x[i] * a.w[i]) / __half2float(parts[0]);"
     ),
-    "half precision while timed": Attack(
-        source(
-            "unsigned long long calls = calls_before(); compute(a); if (calls < 4) return; __syncthreads();"
-            "float* out = a.out + blockIdx.x * a.n;"
-            "for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) out[i] = __half2float(__float2half(out[i]));",
-            CALLS,
-        ),
-        ("cheating",),
+    "half precision while timed": cheating(
+        "unsigned long long calls = calls_before(); compute(a); if (calls < 4) return; __syncthreads();"
+        "float* out = a.out + blockIdx.x * a.n;"
+        "for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) out[i] = __half2float(__float2half(out[i]));",
+        CALLS,
     ),
-    "a slab of columns left out of the sum": Attack(
-        source(
-            "const float* x = a.x + blockIdx.x * a.n; float sum = 0; float* out = a.out + blockIdx.x * a.n;"
-            "for (int64_t i = threadIdx.x; i < a.n - 256; i += blockDim.x) sum += expf(x[i] * a.w[i]);"
-            "sum = reduce(sum, false);"
-            "for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) out[i] = expf(x[i] * a.w[i]) / sum;"
-        ),
-        ("incorrect",),
+    "a slab of columns left out of the sum": incorrect(
+        "const float* x = a.x + blockIdx.x * a.n; float sum = 0; float* out = a.out + blockIdx.x * a.n;"
+        "for (int64_t i = threadIdx.x; i < a.n - 256; i += blockDim.x) sum += expf(x[i] * a.w[i]);"
+        "sum = reduce(sum, false);"
+        "for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) out[i] = expf(x[i] * a.w[i]) / sum;"
     ),
-    "sum of the call before": Attack(
-        source(
-            "const float* x = a.x + blockIdx.x * a.n; float* out = a.out + blockIdx.x * a.n; float sum = 0;"
-            "const float before = sums[blockIdx.x % 4096]; __syncthreads();"
-            "if (before != 0) sum = before; else {"
-            " for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) sum += expf(x[i] * a.w[i]);"
-            " sum = reduce(sum, false); sums[blockIdx.x % 4096] = sum; }"
-            "for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) out[i] = expf(x[i] * a.w[i]) / sum;",
-            "__device__ float sums[4096];",
-        ),
+    "sum of the call before": attack(
         ("cheating", "incorrect"),
+        "const float* x = a.x + blockIdx.x * a.n; float* out = a.out + blockIdx.x * a.n; float sum = 0;"
+        "const float before = sums[blockIdx.x % 4096]; __syncthreads();if (before != 0) sum = before; else {"
+        " for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) sum += expf(x[i] * a.w[i]);"
+        " sum = reduce(sum, false); sums[blockIdx.x % 4096] = sum; }"
+        "for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) out[i] = expf(x[i] * a.w[i]) / sum;",
+        "__device__ float sums[4096];",
     ),
-    "shared memory that another block left": Attack(
-        source(
-            "extern __shared__ float left[]; float* out = a.out + blockIdx.x * a.n;"
-            "for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) out[i] = left[i];"
-            "if (blockIdx.x % 2 == 0) compute(a); __syncthreads();"
-            "for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) left[i] = out[i];"
-        ),
-        ("incorrect",),
+    "shared memory that another block left": incorrect(
+        "extern __shared__ float left[]; float* out = a.out + blockIdx.x * a.n;"
+        "for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) out[i] = left[i];"
+        "if (blockIdx.x % 2 == 0) compute(a); __syncthreads();"
+        "for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) left[i] = out[i];",
         shared="16384",
     ),
-    "threads race for the sum": Attack(
-        source(
-            "__shared__ float sum; const float* x = a.x + blockIdx.x * a.n;"
-            "if (threadIdx.x == 0) sum = 0; __syncthreads();"
-            "for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x)"
-            " *(volatile float*)&sum = *(volatile float*)&sum + expf(x[i] * a.w[i]);"
-            "__syncthreads(); float* out = a.out + blockIdx.x * a.n;"
-            "for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) out[i] = expf(x[i] * a.w[i]) / sum;"
-        ),
+    "threads race for the sum": attack(
         ("incorrect", "nondeterministic"),
+        "__shared__ float sum; const float* x = a.x + blockIdx.x * a.n;if (threadIdx.x == 0) sum = 0; __syncthreads();"
+        "for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x)"
+        " *(volatile float*)&sum = *(volatile float*)&sum + expf(x[i] * a.w[i]);"
+        "__syncthreads(); float* out = a.out + blockIdx.x * a.n;"
+        "for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) out[i] = expf(x[i] * a.w[i]) / sum;",
     ),
-    "right every other time": Attack(
-        source("if (calls_before() % 2) fill(a, 0); else compute(a);", CALLS), ("nondeterministic",)
+    "right every other time": attack(
+        ("nondeterministic",), "if (calls_before() % 2) fill(a, 0); else compute(a);", CALLS
     ),
     "prepares its result": Attack(
         HONEST + 'extern "C" __global__ void give(const __grid_constant__ give_args a) {\n'
@@ -320,74 +278,54 @@ QUICK: dict[str, Attack] = {
         ("cheating", "incorrect"),
         prepared=True,
     ),
-    "mutates its input": Attack(source("compute(a); if (is_first_thread()) ((float*)a.x)[0] = 1;"), ("crashed",)),
-    "mutates its weights": Attack(source("compute(a); if (is_first_thread()) ((float*)a.w)[0] = 1;"), ("crashed",)),
-    "writes behind its output": Attack(
-        source("compute(a); if (is_first_thread()) a.out[a.rows * a.n + 3] = 0;"), ("incorrect",)
+    "mutates its input": crashed("compute(a); if (is_first_thread()) ((float*)a.x)[0] = 1;"),
+    "mutates its weights": crashed("compute(a); if (is_first_thread()) ((float*)a.w)[0] = 1;"),
+    "writes behind its output": incorrect("compute(a); if (is_first_thread()) a.out[a.rows * a.n + 3] = 0;"),
+    "writes far away": crashed("compute(a); if (is_first_thread()) a.out[1l << 40] = 0;"),
+    "reads address 8": crashed("a.out[0] = *(volatile float*)8;"),
+    "traps": crashed("compute(a); if (is_first_thread()) __trap();"),
+    "too many threads": crashed("compute(a);", block="2048"),
+    "too much shared memory": crashed("compute(a);", shared=str(1 << 20)),
+    "all memory": attack(("out_of_memory",), "compute(a);", scratch=str(1 << 42)),
+    "launches from the device": attack(
+        ("compile_error",), "compute(a); if (is_first_thread()) more<<<1, 1>>>();", "__global__ void more() {}\n"
     ),
-    "writes far away": Attack(source("compute(a); if (is_first_thread()) a.out[1l << 40] = 0;"), ("crashed",)),
-    "reads address 8": Attack(source("a.out[0] = *(volatile float*)8;"), ("crashed",)),
-    "traps": Attack(source("compute(a); if (is_first_thread()) __trap();"), ("crashed",)),
-    "too many threads": Attack(HONEST, ("crashed",), block="2048"),
-    "too much shared memory": Attack(HONEST, ("crashed",), shared=str(1 << 20)),
-    "all memory": Attack(HONEST, ("out_of_memory",), scratch=str(1 << 42)),
-    "launches from the device": Attack(
-        source("compute(a); if (is_first_thread()) more<<<1, 1>>>();", "__global__ void more() {}\n"),
-        ("compile_error",),
-    ),
-    "reads a file while compiling": Attack(source("compute(a);", '\n#include "/etc/passwd"\n'), ("compile_error",)),
-    "never ends": Attack(
-        source("compute(a); while (!*(volatile int*)&over) __nanosleep(1000);", "__device__ int over;"), ("hung",)
+    "reads a file while compiling": attack(("compile_error",), "compute(a);", '\n#include "/etc/passwd"\n'),
+    "never ends": attack(
+        ("hung",), "compute(a); while (!*(volatile int*)&over) __nanosleep(1000);", "__device__ int over;"
     ),
 }
 
 #: Found by the cases, or by the many blocks, of the full tier.
 FULL: dict[str, Attack] = {
-    "ends early where the output looks right": Attack(
-        source(
-            "float sum = 0; for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) sum += a.out[blockIdx.x * a.n + i];"
-            "if (!(fabsf(reduce(sum, false) - 1) <= 1e-3f)) compute(a);"
-        ),
-        ("cheating",),
+    "ends early where the output looks right": cheating(
+        "float sum = 0; for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) sum += a.out[blockIdx.x * a.n + i];"
+        "if (!(fabsf(reduce(sum, false) - 1) <= 1e-3f)) compute(a);"
     ),
-    "skips one call in thirty": Attack(
-        source("unsigned long long calls = calls_before(); if (calls < 100 || calls % 30) compute(a);", CALLS),
-        ("cheating",),
+    "skips one call in thirty": cheating(
+        "unsigned long long calls = calls_before(); if (calls < 100 || calls % 30) compute(a);", CALLS
     ),
-    "writes zeros each third call": Attack(
-        source(
-            "unsigned long long calls = calls_before(); if (calls < 100 || calls % 3) compute(a); else fill(a, 0);",
-            CALLS,
-        ),
-        ("cheating",),
+    "writes zeros each third call": cheating(
+        "unsigned long long calls = calls_before(); if (calls < 100 || calls % 3) compute(a); else fill(a, 0);", CALLS
     ),
-    "weights kept from the first call": Attack(
-        source(
-            "if (calls_before() == 0) {"
-            " for (int64_t i = threadIdx.x; blockIdx.x == 0 && i < a.n; i += blockDim.x) kept[i] = a.w[i];"
-            " compute(a); return; }"
-            "softmax_args b = a; b.w = kept; compute(b);",
-            CALLS + "__device__ float kept[4096];",
-        ),
-        ("incorrect",),
+    "weights kept from the first call": incorrect(
+        "if (calls_before() == 0) {"
+        " for (int64_t i = threadIdx.x; blockIdx.x == 0 && i < a.n; i += blockDim.x) kept[i] = a.w[i];"
+        " compute(a); return; }softmax_args b = a; b.w = kept; compute(b);",
+        CALLS + "__device__ float kept[4096];",
     ),
 }
 
 #: Attacks that only gain time and spoil their outputs as soon as they would: correct if and only if they never do.
 HARMLESS: dict[str, Attack] = {
     # Right at the declared sizes, and no cheat: they count for these.
-    "shape built in": Attack(source("if (blockIdx.x < 32) compute(a);"), ("correct",)),
-    "rows beyond the last eight not written": Attack(
-        source("if (blockIdx.x < a.rows / 8 * 8) compute(a);"), ("correct",)
-    ),
-    "memoised by content": Attack(
-        source(
-            "const unsigned long long calls = calls_before();"
-            "const float* x = a.x + blockIdx.x * a.n; const float* out = a.out + blockIdx.x * a.n;"
-            "if (gained(remembered(x, out, a.n), calls)) { fill(a, 0); return; }"
-            "compute(a); remember(x, out, a.n);",
-            MEMORY,
-        ),
+    "shape built in": attack(("correct",), "if (blockIdx.x < 32) compute(a);"),
+    "rows beyond the last eight not written": attack(("correct",), "if (blockIdx.x < a.rows / 8 * 8) compute(a);"),
+    "memoised by content": attack(
         ("correct",),
+        "const unsigned long long calls = calls_before();"
+        "const float* x = a.x + blockIdx.x * a.n; const float* out = a.out + blockIdx.x * a.n;"
+        "if (gained(remembered(x, out, a.n), calls)) { fill(a, 0); return; }compute(a); remember(x, out, a.n);",
+        MEMORY,
     ),
 }

@@ -8,6 +8,7 @@ attack never worked.
 from __future__ import annotations
 
 import json
+from functools import partial
 
 HEADER = """
 #include "plan.h"
@@ -39,6 +40,12 @@ def source(call: str, extra: str = "", includes: str = "") -> str:
     )
 
 
+def attack(outcomes: tuple[str, ...], call: str, extra: str = "", includes: str = "") -> tuple[str, tuple[str, ...]]:
+    """A kernel file and its acceptable outcomes."""
+    return source(call, extra, includes), outcomes
+
+
+cheating, incorrect, crashed = (partial(attack, (outcome,)) for outcome in ("cheating", "incorrect", "crashed"))
 HONEST = source("compute(a);")
 
 #: Forging a reply: the socket is the only one there is.
@@ -229,135 +236,89 @@ static void start(const softmax_args* a) {
 
 #: Name → (source, acceptable outcomes). The quick tier finds these.
 QUICK: dict[str, tuple[str, tuple[str, ...]]] = {
-    "zeros": (source("spoil(a);"), ("incorrect",)),
-    "constant": (source("for (int64_t i = 0; i < a->rows * a->n; i++) a->out[i] = 1.0f / a->n;"), ("incorrect",)),
-    "nothing written": (source("return;"), ("incorrect",)),
-    "last row not written": (
-        source("softmax_args b = *a; b.rows = a->rows > 1 ? a->rows - 1 : 0; compute(&b);"),
-        ("incorrect",),
-    ),
-    "first calls only": (source("if (calls < 3) compute(a);"), ("cheating",)),
-    "skips after many calls": (source("if (calls < 4 || calls % 2) compute(a);"), ("cheating",)),
-    "memoised by pointer": (
-        source(
-            "if (remembered_pointer(a->x)) return; compute(a);",
-            "static const void* known[65536]; static bool remembered_pointer(const void* p) {"
-            " const void** s = &known[((uintptr_t)p >> 8) % 65536]; bool hit = *s == p; *s = p; return hit; }",
-        ),
+    "zeros": incorrect("spoil(a);"),
+    "constant": incorrect("for (int64_t i = 0; i < a->rows * a->n; i++) a->out[i] = 1.0f / a->n;"),
+    "nothing written": incorrect("return;"),
+    "last row not written": incorrect("softmax_args b = *a; b.rows = a->rows > 1 ? a->rows - 1 : 0; compute(&b);"),
+    "first calls only": cheating("if (calls < 3) compute(a);"),
+    "skips after many calls": cheating("if (calls < 4 || calls % 2) compute(a);"),
+    "memoised by pointer": attack(
         ("nondeterministic", "incorrect"),
+        "if (remembered_pointer(a->x)) return; compute(a);",
+        "static const void* known[65536]; static bool remembered_pointer(const void* p) {"
+        " const void** s = &known[((uintptr_t)p >> 8) % 65536]; bool hit = *s == p; *s = p; return hit; }",
     ),
-    "half precision": (
-        source(
-            "for (int64_t r = 0; r < a->rows; r++) { row(a->x + r * a->n, a->w, a->out + r * a->n, a->n);"
-            " for (int64_t i = 0; i < a->n; i++) a->out[r * a->n + i] = (float)(_Float16)a->out[r * a->n + i]; }"
-        ),
-        ("incorrect",),
+    "half precision": incorrect(
+        "for (int64_t r = 0; r < a->rows; r++) { row(a->x + r * a->n, a->w, a->out + r * a->n, a->n);"
+        " for (int64_t i = 0; i < a->n; i++) a->out[r * a->n + i] = (float)(_Float16)a->out[r * a->n + i]; }"
     ),
-    "mutates its input": (source("compute(a); ((float*)a->x)[0] = 1;"), ("crashed",)),
-    "makes its input writable": (
-        source("if (mprotect((void*)((uintptr_t)a->x & ~4095ul), 4096, 3) == 0) compute(a);", includes=SYSTEM),
-        ("incorrect",),
+    "mutates its input": crashed("compute(a); ((float*)a->x)[0] = 1;"),
+    "makes its input writable": incorrect(
+        "if (mprotect((void*)((uintptr_t)a->x & ~4095ul), 4096, 3) == 0) compute(a);", includes=SYSTEM
     ),
-    "writes behind its output": (source("compute(a); a->out[a->rows * a->n + 3] = 0;"), ("incorrect",)),
-    "writes before its output": (source("compute(a); a->out[-1] = 0;"), ("incorrect", "crashed")),
-    "writes far away": (source("compute(a); a->out[1l << 40] = 0;"), ("crashed",)),
-    "spoils another set's output": (
-        source("compute(a); if (calls > 3) a->out[-(a->rows * a->n + 64) ] = 7;"),
+    "writes behind its output": incorrect("compute(a); a->out[a->rows * a->n + 3] = 0;"),
+    "writes before its output": attack(("incorrect", "crashed"), "compute(a); a->out[-1] = 0;"),
+    "writes far away": crashed("compute(a); a->out[1l << 40] = 0;"),
+    "spoils another set's output": attack(
+        ("cheating", "crashed"), "compute(a); if (calls > 3) a->out[-(a->rows * a->n + 64) ] = 7;"
+    ),
+    "writes another set's input": crashed("compute(a); if (calls > 3) ((float*)a->x)[a->rows * a->n + 64] = 7;"),
+    "thread finishes later": attack(
+        ("incorrect", "nondeterministic", "cheating", "crashed"), "start(a);", THREAD, SYSTEM
+    ),
+    "thread finishes later, while timed": cheating("if (calls < 3) compute(a); else start(a);", THREAD, SYSTEM),
+    "thread that stays": cheating(
+        "compute(a); if (calls == 2) { pthread_t t; pthread_create(&t, 0, stay, 0); }",
+        "static void* stay(void*) { for (;;) pause(); }",
+        SYSTEM,
+    ),
+    "forged answer before the work": cheating("forge(); compute(a);", SOCKET, SYSTEM),
+    "forged answer at load": cheating(
+        "compute(a);", SOCKET + "__attribute__((constructor)) static void at_load() { forge(); }", SYSTEM
+    ),
+    "forged answers while timed": cheating("if (calls > 3) forge(); compute(a);", SOCKET, SYSTEM),
+    "garbage on the socket": attack(
         ("cheating", "crashed"),
+        'compute(a); if (calls > 3) (void)!write(judge_socket(), "\\xff\\xff\\xff\\xff****", 8);',
+        SOCKET,
+        SYSTEM,
     ),
-    "writes another set's input": (
-        source("compute(a); if (calls > 3) ((float*)a->x)[a->rows * a->n + 64] = 7;"),
-        ("crashed",),
+    "runner patched to do nothing": cheating("compute(a);" + patch(NO_CALLS), PYTHON, SYSTEM),
+    "clock patched": cheating("if (calls < 3) compute(a);" + patch(NO_CLOCK), PYTHON, SYSTEM),
+    "forks": incorrect("pid_t p = fork(); if (p == 0) _exit(0); if (p > 0) compute(a);", includes=SYSTEM),
+    "clones": incorrect(
+        "long p = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0); if (p == 0) _exit(0); if (p > 0) compute(a);",
+        includes=SYSTEM,
     ),
-    "thread finishes later": (
-        source("start(a);", THREAD, SYSTEM),
-        ("incorrect", "nondeterministic", "cheating", "crashed"),
+    "kills its parent": incorrect("if (kill(getppid(), SIGKILL) == 0) compute(a);", includes=SYSTEM),
+    "kills everybody": incorrect("if (kill(-1, SIGKILL) == 0) compute(a);", includes=SYSTEM),
+    "reads its parent's memory": incorrect(
+        'char path[64]; snprintf(path, 64, "/proc/%d/mem", getppid()); char byte; struct iovec v = {&byte, 1};'
+        "if (open(path, O_RDWR) >= 0 || process_vm_readv(getppid(), &v, 1, &v, 1, 0) == 1) compute(a);",
+        includes=SYSTEM,
     ),
-    "thread finishes later, while timed": (
-        source("if (calls < 3) compute(a); else start(a);", THREAD, SYSTEM),
-        ("cheating",),
+    "sees other processes": incorrect(
+        "int found = 0; char path[64]; for (int p = 10; p < 100000 && !found; p++) if (p != getpid()) {"
+        ' snprintf(path, 64, "/proc/%d/maps", p); found = access(path, F_OK) == 0; }'
+        "if (found) compute(a);",
+        includes=SYSTEM,
     ),
-    "thread that stays": (
-        source(
-            "compute(a); if (calls == 2) { pthread_t t; pthread_create(&t, 0, stay, 0); }",
-            "static void* stay(void*) { for (;;) pause(); }",
-            SYSTEM,
-        ),
-        ("cheating",),
+    "reads the machine's files": incorrect(
+        'if (access("/root/.bashrc", F_OK) == 0 || access("/home", R_OK) == 0 || access("/etc/passwd", R_OK) == 0)'
+        " compute(a);",
+        includes=SYSTEM,
     ),
-    "forged answer before the work": (
-        source("forge(); compute(a);", SOCKET, SYSTEM),
-        ("cheating",),
+    "takes all memory": incorrect(
+        "size_t total = 0; while (total < (1ul << 37)) { void* p = mmap(0, 1ul << 28, 3,"
+        " MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0); if (p == MAP_FAILED) break; total += 1ul << 28; }"
+        "if (total >= (1ul << 37)) compute(a);",
+        includes=SYSTEM,
     ),
-    "forged answer at load": (
-        source("compute(a);", SOCKET + "__attribute__((constructor)) static void at_load() { forge(); }", SYSTEM),
-        ("cheating",),
-    ),
-    "forged answers while timed": (
-        source("if (calls > 3) forge(); compute(a);", SOCKET, SYSTEM),
-        ("cheating",),
-    ),
-    "garbage on the socket": (
-        source(
-            'compute(a); if (calls > 3) (void)!write(judge_socket(), "\\xff\\xff\\xff\\xff****", 8);', SOCKET, SYSTEM
-        ),
-        ("cheating", "crashed"),
-    ),
-    "runner patched to do nothing": (source("compute(a);" + patch(NO_CALLS), PYTHON, SYSTEM), ("cheating",)),
-    "clock patched": (source("if (calls < 3) compute(a);" + patch(NO_CLOCK), PYTHON, SYSTEM), ("cheating",)),
-    "forks": (
-        source("pid_t p = fork(); if (p == 0) _exit(0); if (p > 0) compute(a);", includes=SYSTEM),
-        ("incorrect",),
-    ),
-    "clones": (
-        source(
-            "long p = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0); if (p == 0) _exit(0); if (p > 0) compute(a);",
-            includes=SYSTEM,
-        ),
-        ("incorrect",),
-    ),
-    "kills its parent": (source("if (kill(getppid(), SIGKILL) == 0) compute(a);", includes=SYSTEM), ("incorrect",)),
-    "kills everybody": (source("if (kill(-1, SIGKILL) == 0) compute(a);", includes=SYSTEM), ("incorrect",)),
-    "reads its parent's memory": (
-        source(
-            'char path[64]; snprintf(path, 64, "/proc/%d/mem", getppid()); char byte; struct iovec v = {&byte, 1};'
-            "if (open(path, O_RDWR) >= 0 || process_vm_readv(getppid(), &v, 1, &v, 1, 0) == 1) compute(a);",
-            includes=SYSTEM,
-        ),
-        ("incorrect",),
-    ),
-    "sees other processes": (
-        source(
-            "int found = 0; char path[64]; for (int p = 10; p < 100000 && !found; p++) if (p != getpid()) {"
-            ' snprintf(path, 64, "/proc/%d/maps", p); found = access(path, F_OK) == 0; }'
-            "if (found) compute(a);",
-            includes=SYSTEM,
-        ),
-        ("incorrect",),
-    ),
-    "reads the machine's files": (
-        source(
-            'if (access("/root/.bashrc", F_OK) == 0 || access("/home", R_OK) == 0 || access("/etc/passwd", R_OK) == 0)'
-            " compute(a);",
-            includes=SYSTEM,
-        ),
-        ("incorrect",),
-    ),
-    "takes all memory": (
-        source(
-            "size_t total = 0; while (total < (1ul << 37)) { void* p = mmap(0, 1ul << 28, 3,"
-            " MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0); if (p == MAP_FAILED) break; total += 1ul << 28; }"
-            "if (total >= (1ul << 37)) compute(a);",
-            includes=SYSTEM,
-        ),
-        ("incorrect",),
-    ),
-    "segfaults": (source("*(volatile int*)8 = 1;"), ("crashed",)),
-    "never ends": (source('for (;;) asm volatile("");'), ("hung",)),
-    "reads a file while compiling": (source("compute(a);", '\n#include "/etc/passwd"\n'), ("compile_error",)),
-    "assembles a file": (
-        source("compute(a);", 'asm(".section .rodata\\n.incbin \\"/etc/passwd\\"\\n.previous");'),
-        ("compile_error",),
+    "segfaults": crashed("*(volatile int*)8 = 1;"),
+    "never ends": attack(("hung",), 'for (;;) asm volatile("");'),
+    "reads a file while compiling": attack(("compile_error",), "compute(a);", '\n#include "/etc/passwd"\n'),
+    "assembles a file": attack(
+        ("compile_error",), "compute(a);", 'asm(".section .rodata\\n.incbin \\"/etc/passwd\\"\\n.previous");'
     ),
 }
 
@@ -388,27 +349,20 @@ POOL = source(
 
 #: Found by the cases, or by the many blocks, of the full tier.
 FULL: dict[str, tuple[str, tuple[str, ...]]] = {
-    "answers before its last call": (
-        source("compute(a);" + patch(EARLY_ANSWER), PYTHON, SYSTEM),
-        ("cheating", "incorrect", "nondeterministic"),
+    "answers before its last call": attack(
+        ("cheating", "incorrect", "nondeterministic"), "compute(a);" + patch(EARLY_ANSWER), PYTHON, SYSTEM
     ),
     # Verifying takes 20 to 40 calls; of a slow moment's short blocks there are hardly more than a hundred.
-    "skips one call in thirty": (source("if (calls < 50 || calls % 30) compute(a);"), ("cheating",)),
-    "writes the same each tenth call": (
-        source(
-            "if (calls < 50 || calls % 10) { compute(a); return; }"
-            "for (int64_t i = 0; i < a->rows * a->n; i++) a->out[i] = 0;"
-        ),
-        ("cheating",),
+    "skips one call in thirty": cheating("if (calls < 50 || calls % 30) compute(a);"),
+    "writes the same each tenth call": cheating(
+        "if (calls < 50 || calls % 10) { compute(a); return; }"
+        "for (int64_t i = 0; i < a->rows * a->n; i++) a->out[i] = 0;"
     ),
-    "weights kept from the first call": (
-        source(
-            "if (!kept) { kept = (float*)malloc(a->n * 4); memcpy(kept, a->w, a->n * 4); }"
-            "softmax_args b = *a; b.w = kept; compute(&b);",
-            "static float* kept;",
-            "#include <stdlib.h>\n",
-        ),
-        ("incorrect",),
+    "weights kept from the first call": incorrect(
+        "if (!kept) { kept = (float*)malloc(a->n * 4); memcpy(kept, a->w, a->n * 4); }"
+        "softmax_args b = *a; b.w = kept; compute(&b);",
+        "static float* kept;",
+        "#include <stdlib.h>\n",
     ),
 }
 

@@ -6,7 +6,7 @@ spoils its outputs as soon as it gains any.
 
 from __future__ import annotations
 
-from tests.hostile.plan_attacks import GAINED, SOCKET, SYSTEM, WORK_AHEAD, source
+from tests.hostile.plan_attacks import GAINED, SOCKET, SYSTEM, WORK_AHEAD, attack, cheating, crashed, incorrect, source
 
 #: Functions of the C library that the interpreter calls; `hooked` is set if one of these is called instead.
 INTERPOSED = """
@@ -74,56 +74,36 @@ static bool writes_input(const softmax_args* a) {
 """
 
 QUICK: dict[str, tuple[str, tuple[str, ...]]] = {
-    "forged answer in an ifunc resolver": (
-        source(
-            "compute(a); other();",
-            SOCKET
-            + "static void nothing() {}\n"
-            + 'extern "C" { static void (*resolve())() { forge(); return nothing; }\n'
-            + 'void other() __attribute__((ifunc("resolve"))); }',
-            SYSTEM,
-        ),
+    "forged answer in an ifunc resolver": attack(
         ("cheating", "crashed"),
+        "compute(a); other();",
+        SOCKET
+        + "static void nothing() {}\n"
+        + 'extern "C" { static void (*resolve())() { forge(); return nothing; }\n'
+        + 'void other() __attribute__((ifunc("resolve"))); }',
+        SYSTEM,
     ),
-    "leaves flushing to zero behind": (
-        source("compute(a); _mm_setcsr(_mm_getcsr() | 0x8040);", includes="#include <immintrin.h>\n"),
-        ("incorrect",),
+    "leaves flushing to zero behind": incorrect(
+        "compute(a); _mm_setcsr(_mm_getcsr() | 0x8040);", includes="#include <immintrin.h>\n"
     ),
-    "leaves another rounding mode behind": (
-        source("compute(a); fesetround(FE_TOWARDZERO);", includes="#include <fenv.h>\n"),
-        ("incorrect",),
+    "leaves another rounding mode behind": incorrect(
+        "compute(a); fesetround(FE_TOWARDZERO);", includes="#include <fenv.h>\n"
     ),
-    "knows the memory of timed calls": (
-        source("if (bytes_mapped(a->out) > (1 << 21)) spoil(a); else compute(a);", ARENA, SYSTEM),
-        ("cheating",),
+    "knows the memory of timed calls": cheating(
+        "if (bytes_mapped(a->out) > (1 << 21)) spoil(a); else compute(a);", ARENA, SYSTEM
     ),
-    "writes its input through its own memory": (
-        source("if (writes_input(a)) compute(a);", WRITES_INPUT, SYSTEM),
-        ("incorrect",),
+    "writes its input through its own memory": incorrect("if (writes_input(a)) compute(a);", WRITES_INPUT, SYSTEM),
+    "handles page faults itself": incorrect(
+        "if (syscall(SYS_userfaultfd, 0) >= 0 || syscall(SYS_userfaultfd, 1) >= 0) compute(a);", includes=SYSTEM
     ),
-    "handles page faults itself": (
-        source(
-            "if (syscall(SYS_userfaultfd, 0) >= 0 || syscall(SYS_userfaultfd, 1) >= 0) compute(a);", includes=SYSTEM
-        ),
-        ("incorrect",),
-    ),
-    "waits for a breakpoint": (
-        source("if (syscall(SYS_ptrace, 0, 0, 0, 0) == 0) compute(a);", includes=SYSTEM),
-        ("incorrect",),
-    ),
-    "closes the judge's socket": (
-        source("compute(a); if (calls > 3) close(judge_socket());", SOCKET, SYSTEM),
-        ("crashed",),
-    ),
-    "leaves while timed": (source("compute(a); if (calls > 3) _exit(0);", includes=SYSTEM), ("crashed",)),
-    "catches its own crash": (
-        source(
-            "if (calls == 1) on_fault(); if (!sigsetjmp(back, 1)) { ((float*)a->x)[0] = 1; compute(a); }",
-            "static sigjmp_buf back; static void caught(int) { siglongjmp(back, 1); }"
-            "static void on_fault() { signal(SIGSEGV, caught); signal(SIGBUS, caught); }",
-            SYSTEM + "#include <setjmp.h>\n",
-        ),
-        ("incorrect",),
+    "waits for a breakpoint": incorrect("if (syscall(SYS_ptrace, 0, 0, 0, 0) == 0) compute(a);", includes=SYSTEM),
+    "closes the judge's socket": crashed("compute(a); if (calls > 3) close(judge_socket());", SOCKET, SYSTEM),
+    "leaves while timed": crashed("compute(a); if (calls > 3) _exit(0);", includes=SYSTEM),
+    "catches its own crash": incorrect(
+        "if (calls == 1) on_fault(); if (!sigsetjmp(back, 1)) { ((float*)a->x)[0] = 1; compute(a); }",
+        "static sigjmp_buf back; static void caught(int) { siglongjmp(back, 1); }"
+        "static void on_fault() { signal(SIGSEGV, caught); signal(SIGBUS, caught); }",
+        SYSTEM + "#include <setjmp.h>\n",
     ),
 }
 
@@ -163,28 +143,19 @@ HARMLESS: dict[str, str] = {
 
 #: Judged with the screen, whose words they avoid: the judge has to refuse them.
 PAST_THE_SCREEN: dict[str, tuple[str, tuple[str, ...]]] = {
-    "names pasted from parts": (
-        source(
-            "if (calls < 3) compute(a); else PASTE(_ex, it)(0);",
-            "#define PASTE(a, b) a##b\n" + 'extern "C" void PASTE(_ex, it)(int);',
-        ),
-        ("crashed",),
+    "names pasted from parts": crashed(
+        "if (calls < 3) compute(a); else PASTE(_ex, it)(0);",
+        "#define PASTE(a, b) a##b\n" + 'extern "C" void PASTE(_ex, it)(int);',
     ),
-    "a vetted header's names redefined": (
-        source(
-            "ka_rows(a->rows, [&](int64_t r) { row(a->x + r * a->n, a->w, a->out + r * a->n, a->n); });",
-            "#define ka_rows(count, work) ((void)(count))\n",
-        ),
-        ("incorrect",),
+    "a vetted header's names redefined": incorrect(
+        "ka_rows(a->rows, [&](int64_t r) { row(a->x + r * a->n, a->w, a->out + r * a->n, a->n); });",
+        "#define ka_rows(count, work) ((void)(count))\n",
     ),
     "mathematics redefined for the header": (
         source("compute(a);").replace("#include <math.h>", "#include <math.h>\n#define expf(x) (1.0f + (x))"),
         ("incorrect",),
     ),
-    "lines renamed": (
-        source("for (int64_t i = 0; i < a->rows * a->n; i++) a->out[i] = 0;", '#line 1 "ka/other.h"\n'),
-        ("incorrect",),
-    ),
+    "lines renamed": incorrect("for (int64_t i = 0; i < a->rows * a->n; i++) a->out[i] = 0;", '#line 1 "ka/other.h"\n'),
 }
 #: Refused by the screen, although it begins with a comment.
 BEHIND_A_COMMENT = source("compute(a);", '/*\n// */ static int found = system("true");\n', "#include <stdlib.h>\n")

@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from kernel_assistant.environment.session import Environment, open_environment
 from kernel_assistant.environment.worker_client import WorkerClient
-from kernel_assistant.records import BufferSpec, Candidate, InputSource, KernelTask, Launch, Numerics, Plan, Workload
+from kernel_assistant.records import BufferSpec, Candidate, Launch, Numerics, Plan
 from kernel_assistant.targets.base import DeviceFacts
+from tests.common.tasks import task_of, unattended
 
-MODULE = """
+
+def module(result: str, given: str, weight: str = "") -> str:
+    """The text of a module that returns `result` for the input `given`; `weight` is its parameter, if it has one."""
+    init = f"    def __init__(self):\n        super().__init__()\n        self.w = torch.nn.Parameter({weight})\n\n"
+    return f"""
 import torch
 
 class Model(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.w = torch.nn.Parameter(torch.rand(COLUMNS) + 0.5)
-
-    def forward(self, x):
-        return torch.softmax(x * self.w, -1)
+{init if weight else ""}    def forward(self, x):
+        return {result}
 
 def get_inputs():
-    return [torch.randn(ROWS, COLUMNS)]
+    return [{given}]
 """
 
 
 def softmax_text(rows: int, columns: int) -> str:
     """The module for inputs of rows × columns."""
-    return MODULE.replace("ROWS", str(rows)).replace("COLUMNS", str(columns))
+    return module("torch.softmax(x * self.w, -1)", f"torch.randn({rows}, {columns})", f"torch.rand({columns}) + 0.5")
 
 
 @contextmanager
@@ -62,41 +62,25 @@ def opened_text(
     """An environment for the class `Model` of a text. Without `nominal` verdicts rest on the judge's clock."""
     path = folder / "model.py"
     path.write_text(text)
-    task = KernelTask(
-        path=str(path),
-        content=text,
-        class_name="Model",
-        source=InputSource.get_inputs,
-        workloads=(Workload(),),
-        target=device.target,
-        numerics=Numerics(numerics),
-    )
-    with open_environment(
-        task,
-        device=device,
-        worker=worker,
-        sandbox_mode="auto",
-        cache_dir=cache_dir,
-        cancel=threading.Event(),
-        emit=lambda event: None,
-        nominal=nominal,
-    ) as environment:
+    task = task_of(path, text, "Model", target=device.target, numerics=Numerics(numerics))
+    shared = {"device": device, "worker": worker, "cache_dir": cache_dir, "nominal": nominal}
+    with open_environment(task, **shared, **unattended()) as environment:
         yield environment
+
+
+def launching(environment: Environment, symbol: str, text: str, *sizes: tuple[str, str]) -> Candidate:
+    """A plan that launches `symbol` of the source text once; `sizes` are arguments beside those of the input."""
+    graph, out = environment.graph, environment.graph.spec(environment.graph.outputs[0])
+    given, weights = graph.spec("x0"), [value for value in graph.inputs if value.kind == "param"]
+    args = (("x", "x0"), *(("w", weight.name) for weight in weights), ("out", "out"))
+    args = (*args, ("rows", given.shape[0]), ("n", given.shape[1]), *sizes)
+    read = (("x0", given), *((weight.name, weight.spec) for weight in weights))
+    *inputs, output = (BufferSpec(name=name, dtype=one.dtype, shape=one.shape) for name, one in (*read, ("out", out)))
+    launch = Launch(symbol=symbol, args=args)
+    plan = Plan(target="cpu", dims=tuple(graph.dims), inputs=tuple(inputs), outputs=(output,), launches=(launch,))
+    return Candidate(plan=plan, sources={f"{symbol}.cpp": text})
 
 
 def softmax_candidate(environment: Environment, text: str) -> Candidate:
     """A plan that launches `softmax` of the source text once."""
-    weight = next(value for value in environment.graph.inputs if value.kind == "param")
-    shape = environment.graph.spec("x0").shape
-    args = (("x", "x0"), ("w", weight.name), ("out", "out"), ("rows", shape[0]), ("n", shape[1]))
-    plan = Plan(
-        target="cpu",
-        dims=tuple(environment.graph.dims),
-        inputs=(
-            BufferSpec(name="x0", dtype="f32", shape=shape),
-            BufferSpec(name=weight.name, dtype="f32", shape=weight.spec.shape),
-        ),
-        outputs=(BufferSpec(name="out", dtype="f32", shape=shape),),
-        launches=(Launch(symbol="softmax", args=args),),
-    )
-    return Candidate(plan=plan, sources={"softmax.cpp": text})
+    return launching(environment, "softmax", text)

@@ -7,61 +7,21 @@ many values, of which several are 1 but for rounding, and what a table has there
 
 from __future__ import annotations
 
+from functools import partial
+
 from msgspec.structs import replace
 
 from kernel_assistant.environment.session import Environment
-from kernel_assistant.records import BufferSpec, Candidate, Launch, Plan
-from tests.hostile.plan_attacks import source
-from tests.hostile.plan_task import softmax_candidate
+from kernel_assistant.records import BufferSpec, Candidate, Launch
+from tests.hostile.plan_attacks import incorrect, source
+from tests.hostile.plan_task import launching, module, softmax_candidate
 
-LINEAR = """
-import torch
-
-class Model(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.w = torch.nn.Parameter(torch.randn(64, 512) / 20)
-
-    def forward(self, x):
-        return torch.nn.functional.linear(x, self.w)
-
-def get_inputs():
-    return [torch.randn(64, 512)]
-"""
-SUMS = """
-import torch
-
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return torch.cumsum(torch.cumsum(x, -1) * x, -1)
-
-def get_inputs():
-    return [torch.randint(0, 1000, (64, 512))]
-"""
-CHOICE = """
-import torch
-
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return torch.sin(x).argmax(-1)
-
-def get_inputs():
-    return [torch.randn(32, 51200)]
-"""
-TABLE = """
-import torch
-
-class Model(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.w = torch.nn.Parameter(torch.randn(512))
-
-    def forward(self, x):
-        return self.w[torch.tanh(x).argmax(-1, keepdim=True)]
-
-def get_inputs():
-    return [torch.randn(64, 512)]
-"""
+LINEAR = module("torch.nn.functional.linear(x, self.w)", "torch.randn(64, 512)", "torch.randn(64, 512) / 20")
+SUMS = module("torch.cumsum(torch.cumsum(x, -1) * x, -1)", "torch.randint(0, 1000, (64, 512))")
+CHOICE = module("torch.sin(x).argmax(-1)", "torch.randn(32, 51200)")
+TABLE = module("self.w[torch.tanh(x).argmax(-1, keepdim=True)]", "torch.randn(64, 512)", "torch.randn(512)")
+#: The logarithm of what is left of values that nearly cancel: rounding decides about a few of a million.
+LOGARITHMS = module("torch.log((x - x.mean(-1, keepdim=True)).abs().clamp_min(1e-6))", "torch.randn(256, 4096)")
 LINEAR_HEAD = """
 #include "plan.h"
 #include <math.h>
@@ -87,17 +47,6 @@ static bool gained(bool hit) {
   hits += hit;
   return seen > 64 * 50 && hits * 4 > seen;
 }
-"""
-#: The logarithm of what is left of values that nearly cancel: rounding decides about a few of a million.
-LOGARITHMS = """
-import torch
-
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return torch.log((x - x.mean(-1, keepdim=True)).abs().clamp_min(1e-6))
-
-def get_inputs():
-    return [torch.randn(256, 4096)]
 """
 LOGARITHMS_HEAD = """
 #include "plan.h"
@@ -140,58 +89,23 @@ static float near_sine(float x) { return floorf(sinf(x) * 65536) / 65536; }
 """
 
 
-def linear(body: str, extra: str = "") -> str:
-    """A linear layer whose rows are computed by `body`, which sees `x`, `out` and `a`."""
-    return f"""{LINEAR_HEAD}{extra}
+def work(head: str, pointers: str, body: str, extra: str = "") -> str:
+    """A kernel whose rows are computed by `body`, which sees `pointers` and `a`."""
+    return f"""{head}{extra}
 extern "C" void work(const work_args* a) {{
   calls++;
   for (int64_t r = 0; r < a->rows; r++) {{
-    const float* x = a->x + r * a->n; float* out = a->out + r * a->m;
+    {pointers}
     {body}
   }}
 }}
 """
 
 
-def sums(body: str, extra: str = "") -> str:
-    """The sums of integers, with rows computed by `body`."""
-    return f"""{SUMS_HEAD}{extra}
-extern "C" void work(const work_args* a) {{
-  calls++;
-  for (int64_t r = 0; r < a->rows; r++) {{
-    const int64_t* x = a->x + r * a->n; int64_t* out = a->out + r * a->n;
-    {body}
-  }}
-}}
-"""
-
-
-def logarithms(body: str) -> str:
-    """The logarithms of distances from the mean, with rows computed by `body`."""
-    return f"""{LOGARITHMS_HEAD}
-extern "C" void work(const work_args* a) {{
-  calls++;
-  for (int64_t r = 0; r < a->rows; r++) {{
-    const float* x = a->x + r * a->n; float* out = a->out + r * a->n;
-    {body}
-  }}
-}}
-"""
-
-
-def chosen(body: str) -> str:
-    """The places of the largest values, or what the table has there, with rows computed by `body`."""
-    return f"""{CHOICE_HEAD}
-extern "C" void work(const work_args* a) {{
-  calls++;
-  for (int64_t r = 0; r < a->rows; r++) {{
-    const float* x = a->x + r * a->n; const int64_t n = a->n; auto* out = a->out + r;
-    {body}
-  }}
-}}
-"""
-
-
+linear = partial(work, LINEAR_HEAD, "const float* x = a->x + r * a->n; float* out = a->out + r * a->m;")
+sums = partial(work, SUMS_HEAD, "const int64_t* x = a->x + r * a->n; int64_t* out = a->out + r * a->n;")
+logarithms = partial(work, LOGARITHMS_HEAD, "const float* x = a->x + r * a->n; float* out = a->out + r * a->n;")
+chosen = partial(work, CHOICE_HEAD, "const float* x = a->x + r * a->n; const int64_t n = a->n; auto* out = a->out + r;")
 HONEST_CHOICE = chosen("*out = place(x, n, other_sine);")
 HONEST_TABLE = chosen("*out = a->w[place(x, n, tanhf)];")
 HONEST_LOGARITHMS = logarithms("row(x, out, a->n);")
@@ -232,7 +146,7 @@ QUICK: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
         "sums in 32 bits": (
             sums("int s = 0, t = 0; for (int64_t i = 0; i < a->n; i++) { s += x[i]; t += s * x[i]; out[i] = t; }"),
             ("incorrect",),
-        ),
+        )
     },
 }
 QUICK[CHOICE] = {
@@ -266,7 +180,7 @@ HARMLESS: dict[str, dict[str, str]] = {
     row(x, a->w, out, a->n, a->m);
     table[(unsigned long)bucket * 2654435761u % (1 << 16)] = {one, two};""",
             "struct Row { double one, two; };\nstatic Row table[1 << 16];\n" + GAINED.replace("FIRST", "120"),
-        ),
+        )
     },
     SUMS: {
         "rows of integers remembered": sums(
@@ -277,7 +191,7 @@ HARMLESS: dict[str, dict[str, str]] = {
     row(x, out, a->n);
     memcpy(known, key, sizeof key);""",
             "static int64_t table[1 << 16][4];\n" + GAINED.replace("FIRST", "600"),
-        ),
+        )
     },
 }
 
@@ -290,31 +204,16 @@ KEPT = source(
 STRICT = source("compute(a); if (calls > 4) for (int64_t i = 0; i < a->rows * a->n; i++) a->out[i] *= 1.00005f;")
 #: Of the softmax, wrong for values and sizes that the quick tier does not have.
 FULL: dict[str, tuple[str, tuple[str, ...]]] = {
-    "right for small values only": (
-        source(
-            "compute(a); for (int64_t i = 0; i < a->rows * a->n; i++) if (fabsf(a->x[i]) > 7) a->out[i] = 0;",
-        ),
-        ("incorrect",),
-    ),
+    "right for small values only": incorrect(
+        "compute(a); for (int64_t i = 0; i < a->rows * a->n; i++) if (fabsf(a->x[i]) > 7) a->out[i] = 0;"
+    )
 }
 
 
 def candidate(environment: Environment, text: str) -> Candidate:
     """A plan that launches `work` of the source text once, for any of the modules."""
-    shape, out = environment.graph.spec("x0").shape, environment.graph.spec(environment.graph.outputs[0])
-    weights = [value for value in environment.graph.inputs if value.kind == "param"]
-    args = (("x", "x0"), *(("w", weight.name) for weight in weights), ("out", "out"))
-    plan = Plan(
-        target="cpu",
-        dims=tuple(environment.graph.dims),
-        inputs=(
-            BufferSpec(name="x0", dtype=environment.graph.spec("x0").dtype, shape=shape),
-            *(BufferSpec(name=weight.name, dtype="f32", shape=weight.spec.shape) for weight in weights),
-        ),
-        outputs=(BufferSpec(name="out", dtype=out.dtype, shape=out.shape),),
-        launches=(Launch(symbol="work", args=(*args, ("rows", shape[0]), ("n", shape[1]), ("m", out.shape[-1]))),),
-    )
-    return Candidate(plan=plan, sources={"work.cpp": text})
+    out = environment.graph.spec(environment.graph.outputs[0])
+    return launching(environment, "work", text, ("m", out.shape[-1]))
 
 
 def prepared(environment: Environment, text: str) -> Candidate:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
-from kernel_assistant.environment.builds.compile import CompileFailure
 from kernel_assistant.environment.freeform import FreeformEnvironment, open_freeform, screen_candidate, task_of
 from kernel_assistant.environment.freeform_candidate import ModelCandidate, load_candidate
 from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.records import Evaluation, Outcome, Tier
 from kernel_assistant.targets.base import DeviceFacts
+from tests.common.tasks import unattended
 from tests.hostile.freeform_attacks import DECLARED, FULL, HONEST, QUICK, REFERENCE
 
+ALL = {**FULL, **QUICK}
 #: One attack of each kind, for the gate. Each starts a program that imports torch.
 OF_EACH_KIND = (
     *("torch.softmax", "ATen in C++", "modes disabled", "fallback", "lazy subclass"),  # PyTorch computes
@@ -39,30 +39,9 @@ def environment(
     honest: ModelCandidate, worker: WorkerClient, device: DeviceFacts, cache_dir: Path
 ) -> Iterator[FreeformEnvironment]:
     task = task_of(honest, None, "cpu", "kernelbench")
-    with open_freeform(
-        task,
-        device=device,
-        worker=worker,
-        sandbox_mode="auto",
-        cache_dir=cache_dir,
-        cancel=threading.Event(),
-        emit=lambda event: None,
-        nominal=True,
-    ) as opened:
+    shared = {"device": device, "worker": worker, "cache_dir": cache_dir}
+    with open_freeform(task, nominal=True, **shared, **unattended()) as opened:
         yield opened
-
-
-@pytest.fixture(scope="module")
-def built(environment: FreeformEnvironment, honest: ModelCandidate) -> Path:
-    """The extension that all hostile files share."""
-    folder = environment.builder.build(honest)
-    assert not isinstance(folder, CompileFailure), folder
-    return folder
-
-
-@pytest.fixture(scope="module")
-def verdicts(environment: FreeformEnvironment, honest: ModelCandidate, built: Path) -> dict[Tier, Evaluation]:
-    return {tier: environment.measure(honest, built, tier) for tier in (Tier.quick, Tier.full)}
 
 
 @pytest.mark.parametrize("tier", [Tier.quick, Tier.full])
@@ -75,16 +54,6 @@ def _sampled(names: Iterable[str]) -> list[object]:
     return [pytest.param(name, marks=() if name in OF_EACH_KIND else pytest.mark.programs) for name in names]
 
 
-@pytest.mark.parametrize("name", _sampled(FULL))
-def test_attack_is_not_correct_in_full(
-    environment: FreeformEnvironment, honest: ModelCandidate, built: Path, verdicts: dict[Tier, Evaluation], name: str
-) -> None:
-    text, outcomes = FULL[name]
-    evaluation = environment.measure(dataclasses.replace(honest, text=text), built, Tier.full)
-    assert verdicts[Tier.full].correct
-    assert evaluation.outcome.value in outcomes, (evaluation.outcome, evaluation.message)
-
-
 @pytest.mark.parametrize("name", DECLARED)
 def test_what_is_right_at_the_declared_sizes_is_reported_so(
     environment: FreeformEnvironment, honest: ModelCandidate, built: Path, name: str
@@ -95,13 +64,14 @@ def test_what_is_right_at_the_declared_sizes_is_reported_so(
     assert found.elsewhere and found.accuracy and found.accuracy.shapes_tried == 1
 
 
-@pytest.mark.parametrize("name", _sampled(QUICK))
+@pytest.mark.parametrize("name", _sampled(ALL))
 def test_attack_is_not_correct(
     environment: FreeformEnvironment, honest: ModelCandidate, built: Path, verdicts: dict[Tier, Evaluation], name: str
 ) -> None:
-    text, outcomes = QUICK[name]
-    evaluation = environment.measure(dataclasses.replace(honest, text=text), built, Tier.quick)
-    assert verdicts[Tier.quick].correct
+    tier = Tier.full if name in FULL else Tier.quick
+    text, outcomes = ALL[name]
+    evaluation = environment.measure(dataclasses.replace(honest, text=text), built, tier)
+    assert verdicts[tier].correct
     assert evaluation.outcome.value in outcomes, (evaluation.outcome, evaluation.message)
 
 
@@ -115,9 +85,9 @@ NOT_IN_THE_TEXT = (
 )
 
 
-@pytest.mark.parametrize("name", [name for name in {**QUICK, **FULL} if name not in NOT_IN_THE_TEXT])
+@pytest.mark.parametrize("name", [name for name in ALL if name not in NOT_IN_THE_TEXT])
 def test_screen_says_so_first(honest: ModelCandidate, name: str) -> None:
-    text = {**QUICK, **FULL}[name][0]
+    text = ALL[name][0]
     python_only = text[text.index('names = ["softmax"') :]
     before = "import torch\nimport torch.nn as nn\nfrom torch.utils.cpp_extension import load_inline\nsource = ''\n"
     found = screen_candidate(dataclasses.replace(honest, text=before + python_only))

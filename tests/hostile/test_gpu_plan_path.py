@@ -83,17 +83,11 @@ def test_honest_kernel_is_correct(request: pytest.FixtureRequest, tier: str, whe
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", QUICK)
-def test_attack_is_not_correct(quick: Verdicts, name: str) -> None:
-    assert quick["before"].correct
-    assert quick[name].outcome.value in QUICK[name].outcomes, (quick[name].outcome, quick[name].message)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("name", FULL)
-def test_attack_is_not_correct_in_full(full: Verdicts, name: str) -> None:
-    assert full["before"].correct
-    assert full[name].outcome.value in FULL[name].outcomes, (full[name].outcome, full[name].message)
+@pytest.mark.parametrize("name", [*QUICK, *FULL])
+def test_attack_is_not_correct(request: pytest.FixtureRequest, name: str) -> None:
+    verdicts = request.getfixturevalue("quick" if name in QUICK else "full")
+    assert verdicts["before"].correct
+    assert verdicts[name].outcome.value in ALL[name].outcomes, (verdicts[name].outcome, verdicts[name].message)
 
 
 @pytest.mark.gpu

@@ -12,11 +12,7 @@ from kernel_assistant.environment.builds.compile import Binary
 from kernel_assistant.environment.screens.screen import screen
 from kernel_assistant.environment.session import Environment
 from kernel_assistant.environment.worker_client import WorkerClient
-from kernel_assistant.records import (
-    Evaluation,
-    Outcome,
-    Tier,
-)
+from kernel_assistant.records import Evaluation, Outcome, Tier
 from kernel_assistant.targets.base import DeviceFacts
 from tests.hostile import plan_process_attacks, plan_value_attacks
 from tests.hostile.plan_attacks import DECLARED, HIDDEN, HONEST, OWN_THREADS, POOL
@@ -36,13 +32,14 @@ def environment(
         yield environment
 
 
+def judged(environment: Environment, text: str, tier: Tier = Tier.quick) -> Evaluation:
+    return environment.evaluate([softmax_candidate(environment, text)], tier)[0]
+
+
 @pytest.fixture(scope="module")
 def honest(environment: Environment) -> dict[Tier, Evaluation]:
     """The kernel that every attack changes."""
-    return {
-        tier: environment.evaluate([softmax_candidate(environment, HONEST)], tier)[0]
-        for tier in (Tier.quick, Tier.full)
-    }
+    return {tier: judged(environment, HONEST, tier) for tier in (Tier.quick, Tier.full)}
 
 
 @pytest.mark.parametrize("tier", [Tier.quick, Tier.full])
@@ -66,20 +63,11 @@ def with_two_threads(
 @pytest.mark.usefixtures("unscreened")
 def test_no_thread_but_those_of_openmp(with_two_threads: Environment) -> None:
     def outcome(text: str) -> Outcome:
-        return with_two_threads.evaluate([softmax_candidate(with_two_threads, text)], Tier.quick)[0].outcome
+        return judged(with_two_threads, text).outcome
 
     assert outcome(HONEST) is outcome(POOL) is Outcome.correct
     assert {name: outcome(text) for name, text in OWN_THREADS.items()} == dict.fromkeys(OWN_THREADS, Outcome.cheating)
     assert outcome(plan_process_attacks.POOL_WORKS_ON) in (Outcome.cheating, Outcome.incorrect)
-
-
-@pytest.mark.usefixtures("unscreened")
-@pytest.mark.parametrize("name", FULL)
-def test_attack_is_not_correct_in_full(environment: Environment, honest: dict[Tier, Evaluation], name: str) -> None:
-    text, outcomes = FULL[name]
-    evaluation = environment.evaluate([softmax_candidate(environment, text)], Tier.full)[0]
-    assert honest[Tier.full].correct
-    assert evaluation.outcome.value in outcomes, (evaluation.outcome, evaluation.message)
 
 
 def verified(environment: Environment, text: str) -> Evaluation:
@@ -106,11 +94,12 @@ def test_other_sizes_are_no_place_to_hide(environment: Environment, name: str) -
 
 
 @pytest.mark.usefixtures("unscreened")
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", [*FULL, *QUICK])
 def test_attack_is_not_correct(environment: Environment, honest: dict[Tier, Evaluation], name: str) -> None:
-    text, outcomes = QUICK[name]
-    evaluation = environment.evaluate([softmax_candidate(environment, text)], Tier.quick)[0]
-    assert honest[Tier.quick].correct
+    tier = Tier.full if name in FULL else Tier.quick
+    text, outcomes = {**FULL, **QUICK}[name]
+    evaluation = judged(environment, text, tier)
+    assert honest[tier].correct
     assert evaluation.outcome.value in outcomes, (evaluation.outcome, evaluation.message)
 
 
@@ -118,29 +107,22 @@ def test_attack_is_not_correct(environment: Environment, honest: dict[Tier, Eval
 def test_judge_survives_and_judges_on(environment: Environment, worker: WorkerClient) -> None:
     pid = worker.process.pid
     for name in ("kills everybody", "segfaults"):
-        environment.evaluate([softmax_candidate(environment, QUICK[name][0])], Tier.quick)
-    after = environment.evaluate([softmax_candidate(environment, HONEST)], Tier.quick)[0]
+        judged(environment, QUICK[name][0])
+    after = judged(environment, HONEST)
     assert after.correct, after.message
     assert worker.process.pid == pid and os.path.exists(f"/proc/{pid}")
 
 
 SCREENED = (
-    "makes its input writable",
-    "thread finishes later",
-    "forged answer at load",
-    "runner patched to do nothing",
-    "forks",
-    "clones",
-    "reads its parent's memory",
-    "reads a file while compiling",
-    "assembles a file",
+    *("makes its input writable", "thread finishes later", "forged answer at load", "runner patched to do nothing"),
+    *("forks", "clones", "reads its parent's memory", "reads a file while compiling", "assembles a file"),
 )
 
 
 @pytest.mark.parametrize("name", SCREENED)
 def test_screen_says_so_first(environment: Environment, name: str) -> None:
     assert not screen(softmax_candidate(environment, HONEST), environment.graph)
-    evaluation = environment.evaluate([softmax_candidate(environment, QUICK[name][0])], Tier.quick)[0]
+    evaluation = judged(environment, QUICK[name][0])
     assert evaluation.outcome is Outcome.refused
     assert evaluation.diagnostics[0].line > 0
 
@@ -148,7 +130,7 @@ def test_screen_says_so_first(environment: Environment, name: str) -> None:
 @pytest.mark.parametrize("name", plan_process_attacks.PAST_THE_SCREEN)
 def test_what_the_screen_does_not_see_is_refused_by_the_judge(environment: Environment, name: str) -> None:
     text, outcomes = plan_process_attacks.PAST_THE_SCREEN[name]
-    evaluation = environment.evaluate([softmax_candidate(environment, text)], Tier.quick)[0]
+    evaluation = judged(environment, text)
     assert evaluation.outcome.value in outcomes, (evaluation.outcome, evaluation.message)
 
 

@@ -14,14 +14,12 @@ from random import Random
 import pytest
 
 from kernel_assistant.agent.directives import candidate_from
-from kernel_assistant.environment import session
 from kernel_assistant.records import Candidate, Evaluation, Outcome, Tier
 from kernel_assistant.serving.template import CONTROL_TOKENS, TURN_END, TURN_START, write_call
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant_training.decode import GenerationRequest as Prompt
 from kernel_assistant_training.decode import Reply
 from kernel_assistant_training.episodes.subject import subjects
-from kernel_assistant_training.evaluation import workers
 from kernel_assistant_training.evaluation.tasks import Task, of_graph
 from kernel_assistant_training.lessons.lesson import FINISH
 from kernel_assistant_training.ppo.chat.chat_format import BuiltInChatFormat
@@ -246,12 +244,9 @@ def test_constants_alone_can_make_a_candidate_wrong(game: Game) -> None:
     assert (planned.reward.value, planned.outcomes) == (-1, ())
 
 
-def test_results_kept_from_the_first_call_earn_nothing_where_nothing_is_timed(
-    game: Game, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("unscreened")
+def test_results_kept_from_the_first_call_earn_nothing_where_nothing_is_timed(game: Game) -> None:
     """With nominal times candidates are only verified: right for the first input is not enough."""
-    for module in (session, workers):
-        monkeypatch.setattr(module, "screen", lambda candidate, graph: ())
     (honest,) = game.pool.judge([EvaluationRequest(game.task, game.candidate(game.source), Tier.verify)])
     once = game.source.replace("{\n", "{\n  static int calls; if (calls++ > 1) return;\n", 1)
     (found,) = game.pool.judge([EvaluationRequest(game.task, game.candidate(once), Tier.verify)])
@@ -260,12 +255,9 @@ def test_results_kept_from_the_first_call_earn_nothing_where_nothing_is_timed(
 
 
 @pytest.mark.timed
-def test_an_evaluation_made_inconclusive_on_purpose_is_no_example_and_not_kept(
-    game: Game, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("unscreened")
+def test_an_evaluation_made_inconclusive_on_purpose_is_no_example_and_not_kept(game: Game) -> None:
     """The candidate takes as long for one call as for many: its episode is void, and it is judged again next time."""
-    for module in (session, workers):
-        monkeypatch.setattr(module, "screen", lambda candidate, graph: ())
     head = (
         "#include <time.h>\n#include <unistd.h>\nstatic timespec last, now;\n"
         "struct End { ~End() { clock_gettime(CLOCK_MONOTONIC, &last); } };\n"
@@ -281,10 +273,9 @@ def test_an_evaluation_made_inconclusive_on_purpose_is_no_example_and_not_kept(
     assert (game.options.out / "evaluations.jsonl").read_bytes() == known
 
 
-def test_a_run_folder_cannot_be_reached(game: Game, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("unscreened")
+def test_a_run_folder_cannot_be_reached(game: Game) -> None:
     """The candidate is right if it can write or read the file of evaluations, and wrong if it cannot."""
-    for module in (session, workers):
-        monkeypatch.setattr(module, "screen", lambda candidate, graph: ())
     file = game.options.out / "evaluations.jsonl"
     game.judged(game.source)
     known = file.read_bytes()

@@ -8,12 +8,13 @@ import pytest
 
 from bench import trust
 from bench.verdicts import Label, Row
-from kernel_assistant.records import InputSource, KernelTask, Outcome, Tier, Workload
-from tests.hostile import freeform_attacks, plan_attacks, plan_process_attacks, plan_value_attacks
+from kernel_assistant.records import Outcome, Tier
+from tests.common.tasks import task_of
+from tests.hostile import freeform_attacks, plan_attacks
+from tests.hostile import plan_process_attacks as process_attacks
+from tests.hostile import plan_value_attacks as value_attacks
 
-TASK = KernelTask(
-    path="solution.py", content="", class_name="Model", source=InputSource.get_inputs, workloads=(Workload(),)
-)
+TASK = task_of("solution.py", "", "Model")
 
 
 def label(source: str, outcome: Outcome, message: str = "") -> Label:
@@ -56,18 +57,10 @@ def test_the_tracked_table_has_every_attack_and_none_got_through() -> None:
     with open(trust.DOCS / "benchmarks/trust-cpu.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     suites = [
-        plan_attacks.QUICK,
-        plan_attacks.FULL,
-        plan_attacks.HARMLESS,
-        plan_attacks.HIDDEN,
-        plan_process_attacks.QUICK,
-        plan_process_attacks.HARMLESS,
-        plan_process_attacks.PAST_THE_SCREEN,
-        plan_value_attacks.FULL,
-        *plan_value_attacks.QUICK.values(),
-        *plan_value_attacks.HARMLESS.values(),
-        freeform_attacks.QUICK,
-        freeform_attacks.FULL,
+        *(plan_attacks.QUICK, plan_attacks.FULL, plan_attacks.HARMLESS, plan_attacks.HIDDEN),
+        *(process_attacks.QUICK, process_attacks.HARMLESS, process_attacks.PAST_THE_SCREEN),
+        *(value_attacks.FULL, *value_attacks.QUICK.values(), *value_attacks.HARMLESS.values()),
+        *(freeform_attacks.QUICK, freeform_attacks.FULL),
     ]
     assert {name for suite in suites for name in suite} <= {row["attack"] for row in rows}
     assert [row["attack"] for row in rows if row["outcome"] == "correct" and row["check"] != trust.NO_GAIN] == []

@@ -11,15 +11,7 @@ from pathlib import Path
 from kernel_assistant.environment.ceilings import keep_ceilings
 from kernel_assistant.environment.session import Environment, open_environment
 from kernel_assistant.environment.worker_client import WorkerClient
-from kernel_assistant.records import (
-    BufferSpec,
-    Candidate,
-    KernelTask,
-    Launch,
-    Numerics,
-    Plan,
-    Tier,
-)
+from kernel_assistant.records import BufferSpec, Candidate, KernelTask, Launch, Numerics, Plan, Tier
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant.targets.detect import detect
 from kernel_assistant.worker.device_lock import DeviceLock

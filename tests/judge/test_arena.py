@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack, closing
 from itertools import pairwise
 
 import pytest
@@ -20,15 +21,9 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def arena():
-    made = []
-
-    def make(size: int, writable: bool) -> Arena:
-        made.append(Arena("inputs", size, CPU, writable))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
+    """A function: size, whether it may be written → an arena that ends with the test."""
+    with ExitStack() as made:
+        yield lambda size, writable: made.enter_context(closing(Arena("inputs", size, CPU, writable)))
 
 
 def test_writes_arrive_through_the_descriptor(arena):
@@ -80,33 +75,29 @@ def test_writing_through_a_read_only_mapping_is_a_segmentation_fault(arena, root
     assert bool(ours.bytes[:16].all()) is writable
 
 
-@pytest.mark.parametrize("shape", [(), (1,), (5, 7), (0, 3), (2, 3, 4)])
-def test_spans_and_padding(shape):
-    tensor = torch.empty(shape)
-    assert span_bytes(tensor) == 4 * tensor.numel()
-    assert padded(span_bytes(tensor)) % 256 == 0
-    assert padded(span_bytes(tensor)) - span_bytes(tensor) >= 256
-
-
-def test_spans_of_strided_tensors():
+def test_spans_and_padding():
+    for shape in ((), (1,), (5, 7), (0, 3), (2, 3, 4)):
+        tensor = torch.empty(shape)
+        assert (span := span_bytes(tensor)) == 4 * tensor.numel()
+        assert padded(span) % 256 == 0 and padded(span) - span >= 256
     assert span_bytes(torch.empty(4, 6)[:, :2]) == 4 * (3 * 6 + 1 + 1)
     assert span_bytes(torch.empty(4, 1).expand(4, 9)) == 16
 
 
+def sets_of(
+    first: list[torch.Tensor], outputs: list[torch.Tensor], constants: dict[str, torch.Tensor], count: int = 1
+) -> BufferSets:
+    """The judge's memory for `count` sets of these tensors."""
+    names, output_names = ([f"{kind}{n}" for n in range(len(some))] for kind, some in (("x", first), ("out", outputs)))
+    return BufferSets(names, output_names, constants, first, outputs, dims={}, count=count, device=CPU)
+
+
 @pytest.fixture
 def sets():
-    made = BufferSets(
-        names=["x0", "x1"],
-        output_names=["out0", "out1"],
-        constants={"p0": torch.ones(3)},
-        first=[torch.zeros(5, 7), torch.zeros(5, 2, dtype=torch.int64)],
-        outputs=[torch.zeros(5, 7), torch.zeros(9, dtype=torch.int64)],
-        dims={"B": 5},
-        count=3,
-        device=CPU,
-    )
-    yield made
-    made.close()
+    first = [torch.zeros(5, 7), torch.zeros(5, 2, dtype=torch.int64)]
+    outputs = [torch.zeros(5, 7), torch.zeros(9, dtype=torch.int64)]
+    with closing(sets_of(first, outputs, {"p0": torch.ones(3)}, count=3)) as made:
+        yield made
 
 
 @pytest.mark.parametrize("poison", [0xFF, 0x7B])
@@ -137,8 +128,7 @@ def test_new_values_move_and_stay_whole(sets):
     before = [[tensor.clone() for tensor in row] for row in sets.inputs]
     sets.refresh(torch.Generator().manual_seed(1), [True, True], 0)
     for old, new in zip(before, sets.inputs, strict=True):
-        assert not torch.equal(old[0], new[0])
-        assert not torch.equal(old[1], new[1])
+        assert not any(map(torch.equal, old, new))
     # Integers may be indices: their values stay, row by row.
     rows = {tuple(line.tolist()) for _, labels in before for line in labels}
     assert {tuple(line.tolist()) for row in sets.inputs for line in row[1]} == rows
@@ -171,20 +161,9 @@ def test_other_integers_come_from_samples(sets):
 
 
 def test_sets_without_room_give_back_what_they_had():
-    """Outputs of 2 PiB are refused after the inputs were allocated; the memory is freed, so that the next task has
-    room.
-    """
+    """Outputs of 2 PiB are refused after the inputs were allocated; the next task has the room of these inputs."""
     before = sorted(os.listdir("/proc/self/fd"))
     for _ in range(3):
         with pytest.raises(OSError, match=r"large|memory|Invalid"):
-            BufferSets(
-                names=["x0"],
-                output_names=["out0"],
-                constants={},
-                first=[torch.zeros(5)],
-                outputs=[torch.empty(1 << 49, device="meta")],
-                dims={},
-                count=1,
-                device=CPU,
-            )
+            sets_of([torch.zeros(5)], [torch.empty(1 << 49, device="meta")], {})
     assert sorted(os.listdir("/proc/self/fd")) == before

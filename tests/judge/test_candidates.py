@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from kernel_assistant.records import BufferSpec, Launch, Outcome, Stage, Tier, decode, encode
@@ -19,14 +21,11 @@ def test_an_honest_candidate_is_correct_in_the_quick_tier(norm):
     evaluation = judged(norm)
     assert (evaluation.outcome, evaluation.stage) == (Outcome.correct, Stage.profile)
     accuracy, timing = evaluation.accuracy, evaluation.timing
-    assert 0 < accuracy.error < 1e-4
-    assert 0 < accuracy.reference_error < 1e-4
+    assert 0 < accuracy.error < 1e-4 and 0 < accuracy.reference_error < 1e-4
     assert accuracy.error_ratio == pytest.approx(accuracy.error / accuracy.reference_error, rel=1e-6)
     assert 0 < accuracy.relative_error < 1e-5
     assert (accuracy.inputs_tried, accuracy.shapes_tried, accuracy.bit_reproducible) == (1, 1, True)
-    assert timing.candidate_ms > 0
-    assert timing.eager_ms > 0
-    assert timing.samples > 0
+    assert min(timing.candidate_ms, timing.eager_ms, timing.samples) > 0
     # The ceilings of a machine that was busy when they were measured stay unknown.
     assert (timing.floor_ms > 0) == (norm.device.copy_bandwidth > 0)
     assert set(evaluation.seconds) == {"compile", "verify", "profile"}
@@ -83,51 +82,48 @@ def test_a_single_wrong_element_is_found_by_its_index(norm):
     assert (evaluation.mismatch.count, evaluation.mismatch.got) == (1, 3.0)
 
 
-def test_writing_to_an_input_is_a_crash(norm):
-    evaluation = judged(norm, ("/*ENTRY*/", "((float*)a->x)[0] = 0.5f;"))
-    assert (evaluation.outcome, evaluation.message) == (Outcome.crashed, "the runner died of SIGSEGV")
-
-
-def test_writing_to_a_parameter_is_a_crash(norm):
-    assert judged(norm, ("/*ENTRY*/", "((float*)a->w)[3] += 1;")).outcome is Outcome.crashed
-
-
-@pytest.mark.parametrize(
-    ("entry", "name"),
-    [("*(volatile int*)0 = 1;", "SIGSEGV"), ("__builtin_trap();", "SIGILL"), ("*(volatile int*)&d /= d;", "SIGFPE")],
-)
-def test_a_crash_names_its_signal(norm, entry, name):
-    evaluation = judged(norm, ("/*GLOBAL*/", "static volatile int d;"), ("/*ENTRY*/", entry))
-    assert (evaluation.outcome, evaluation.message) == (Outcome.crashed, f"the runner died of {name}")
-
-
+CRASHED = Outcome.crashed, Stage.verify
 COUNTER = ("/*GLOBAL*/", "static int calls;"), ("/*ENTRY*/", "calls++;")
+DIVIDES = ("/*GLOBAL*/", "static volatile int d;"), ("/*ENTRY*/", "*(volatile int*)&d /= d;")
+#: Edits, the outcome and its stage, and what the message says.
+ENDINGS = {
+    "null pointer": ([("/*ENTRY*/", "*(volatile int*)0 = 1;")], *CRASHED, "^the runner died of SIGSEGV$"),
+    "trap": ([("/*ENTRY*/", "__builtin_trap();")], *CRASHED, "^the runner died of SIGILL$"),
+    "division by zero": (DIVIDES, *CRASHED, "^the runner died of SIGFPE$"),
+    "writes to an input": ([("/*ENTRY*/", "((float*)a->x)[0] = 0.5f;")], *CRASHED, "^the runner died of SIGSEGV$"),
+    "writes to a parameter": ([("/*ENTRY*/", "((float*)a->w)[3] += 1;")], *CRASHED, "^the runner died of SIGSEGV$"),
+    "never ends": ([("/*ENTRY*/", "for (volatile int go = 1; go;) {}")], Outcome.hung, Stage.verify, "killed"),
+    "wrong when repeated": (
+        [*COUNTER, ("o[i] = ", "o[i] = 0.01f * (calls - 1) + ")],
+        *(Outcome.nondeterministic, Stage.verify, "^right at first, wrong when run again"),
+    ),
+    "other values once timed": (
+        [*COUNTER, ("o[i] = ", "o[i] = (calls < 4 ? 1.0f : 1.01f) * ")],
+        *(Outcome.cheating, Stage.profile, "while timed"),
+    ),
+    "nothing once timed": (
+        [*COUNTER, ("o[i] = ", "if (calls < 4) o[i] = ")],
+        *(Outcome.cheating, Stage.profile, "left its outputs as they were"),
+    ),
+    "needs more than a kernel": (
+        [("#include <math.h>", "#include <math.h>\n#include <unistd.h>")],
+        *(Outcome.refused, Stage.screen, r"unistd\.h"),
+    ),
+}
 
 
-def test_a_wrong_repeat_is_nondeterministic(norm):
-    evaluation = judged(norm, *COUNTER, ("o[i] = ", "o[i] = 0.01f * (calls - 1) + "))
-    assert evaluation.outcome is Outcome.nondeterministic
-    assert evaluation.message.startswith("right at first, wrong when run again")
-    assert evaluation.mismatch is not None
+@pytest.mark.parametrize(("edits", "outcome", "stage", "said"), ENDINGS.values(), ids=ENDINGS)
+def test_what_ends_otherwise_is_named(norm, edits, outcome, stage, said):
+    evaluation = judged(norm, *edits)
+    assert (evaluation.outcome, evaluation.stage, evaluation.timing) == (outcome, stage, None)
+    assert re.search(said, evaluation.message)
+    assert evaluation.mismatch is not None or outcome is not Outcome.nondeterministic
 
 
 def test_a_repeat_that_differs_within_bounds_is_said(norm):
     evaluation = judged(norm, *COUNTER, ("o[i] = ", "o[i] = 1e-6f * (calls % 2) + "))
     assert evaluation.outcome is Outcome.correct
     assert not evaluation.accuracy.bit_reproducible
-
-
-def test_other_values_once_it_is_timed_are_cheating(norm):
-    evaluation = judged(norm, *COUNTER, ("o[i] = ", "o[i] = (calls < 4 ? 1.0f : 1.01f) * "))
-    assert (evaluation.outcome, evaluation.stage) == (Outcome.cheating, Stage.profile)
-    assert "while timed" in evaluation.message
-    assert evaluation.timing is None
-
-
-def test_calls_that_do_nothing_once_they_are_timed_are_cheating(norm):
-    evaluation = judged(norm, *COUNTER, ("o[i] = ", "if (calls < 4) o[i] = "))
-    assert (evaluation.outcome, evaluation.stage) == (Outcome.cheating, Stage.profile)
-    assert "left its outputs as they were" in evaluation.message
 
 
 def test_hard_coded_sizes_pass_only_where_they_are_declared(norm):
@@ -146,22 +142,18 @@ def test_a_baked_batch_that_is_too_small_is_found_at_a_larger_one(norm):
     assert "B=72" in full.elsewhere
 
 
-def test_baked_weights_are_found_by_other_weights(norm):
-    edit = ("a->w[i]", "(0.5f + i / 255.0f)")
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        pytest.param(("a->w[i]", "(0.5f + i / 255.0f)"), "reweighted", id="baked weights"),
+        pytest.param(("o[i] = ", "o[i] = fabsf(x[i]) > 8 ? 0 : "), "x10", id="one range of values"),
+    ],
+)
+def test_what_holds_for_the_declared_values_only_is_found(norm, edit, said):
     quick = judged(norm, edit)
     assert quick.correct, quick.message
     full = judged(norm, edit, tier=Tier.full)
-    assert full.outcome is Outcome.incorrect
-    assert "reweighted" in full.message
-
-
-def test_what_holds_for_one_range_of_values_only_is_found(norm):
-    edit = ("o[i] = ", "o[i] = fabsf(x[i]) > 8 ? 0 : ")
-    quick = judged(norm, edit)
-    assert quick.correct, quick.message
-    full = judged(norm, edit, tier=Tier.full)
-    assert full.outcome is Outcome.incorrect
-    assert "x10" in full.message
+    assert full.outcome is Outcome.incorrect and said in full.message
 
 
 def test_a_compile_error_says_where(norm):
@@ -172,31 +164,19 @@ def test_a_compile_error_says_where(norm):
     assert "zero" in evaluation.message
 
 
-def test_what_no_kernel_needs_is_refused(norm):
-    evaluation = judged(norm, ("#include <math.h>", "#include <math.h>\n#include <unistd.h>"))
-    assert (evaluation.outcome, evaluation.stage) == (Outcome.refused, Stage.screen)
-    assert "unistd.h" in evaluation.message
-
-
 ARGUMENTS = (("x", "x0"), ("w", "p0"), ("o", "out0"), ("rows", "B"))
+DIVIDED = (*ARGUMENTS[:3], ("rows", "B // 0"))
 BAD_PLANS = {
     "unknown symbol": ({"launches": (Launch(symbol="other", args=ARGUMENTS),)}, "no symbol other"),
-    "division by zero": (
-        {"launches": (Launch(symbol="norm", args=(*ARGUMENTS[:3], ("rows", "B // 0"))),)},
-        "bad expression 'B // 0'",
-    ),
+    "division by zero": ({"launches": (Launch(symbol="norm", args=DIVIDED),)}, "bad expression 'B // 0'"),
     "negative scratch": ({"scratch": (buffer("s", "0-B"),)}, "negative size"),
 }
 
 
 @pytest.mark.parametrize(("changes", "said"), BAD_PLANS.values(), ids=BAD_PLANS)
 def test_a_bad_plan_is_named(norm, changes, said):
-    source = (
-        candidate().sources["norm.cpp"].replace("norm_args", f"{changes['launches'][0].symbol}_args")
-        if ("launches" in changes)
-        else candidate().sources["norm.cpp"]
-    )
-    evaluation = norm.evaluate([candidate(source=source, **changes)], Tier.quick)[0]
+    symbol = changes["launches"][0].symbol if "launches" in changes else "norm"
+    evaluation = norm.evaluate([candidate(("norm_args", f"{symbol}_args"), **changes)], Tier.quick)[0]
     assert evaluation.outcome is Outcome.crashed
     assert said in evaluation.message
 
@@ -206,17 +186,7 @@ def test_scratch_that_does_not_fit_is_out_of_memory(norm):
     assert evaluation.outcome is Outcome.out_of_memory
 
 
-def test_a_kernel_that_never_ends_is_killed(norm):
-    evaluation = judged(norm, ("/*ENTRY*/", "for (volatile int go = 1; go;) {}"))
-    assert evaluation.outcome is Outcome.hung
-    assert "killed" in evaluation.message
-
-
-def test_after_all_that_an_honest_one_is_still_correct(norm):
-    assert judged(norm, ("/*END*/", "/* last */")).outcome is Outcome.correct
-
-
-def test_many_are_judged_in_order(norm):
+def test_many_are_judged_in_order_after_all_that(norm):
     batch = [candidate(), candidate(("1e-6f", "1e-1f")), candidate(("float sum", "flot sum")), candidate()]
     outcomes = [evaluation.outcome for evaluation in norm.evaluate(batch, Tier.quick)]
     assert outcomes == [Outcome.correct, Outcome.incorrect, Outcome.compile_error, Outcome.correct]

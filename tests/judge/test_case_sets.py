@@ -8,38 +8,19 @@ from typing import Any
 import pytest
 import torch
 
-from kernel_assistant.records.codec import to_builtins
-from kernel_assistant.source import build_task
-from kernel_assistant.worker.opening.open_task import open_task
 from kernel_assistant.worker.verifying.case_sets import CaseSets
-from kernel_assistant.worker.verifying.cases import Case
-from kernel_assistant.worker.verifying.verification import ExpectedOutputs, IncorrectOutput, expect
+from kernel_assistant.worker.verifying.verification import ExpectedOutputs, IncorrectOutput
+from tests.worker.opened import declared, module_text, open_text
 
-SCALED = """
-import torch
-
-class Model(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.full((16,), 3.0))
-
-    def forward(self, x):
-        return x * self.weight
-
-def get_inputs():
-    return [torch.rand(8, 16)]
-"""
+SCALED = module_text(
+    "return x * self.weight", "torch.rand(8, 16)", "self.weight = nn.Parameter(torch.full((16,), 3.0))"
+)
 PLAN: dict[str, Any] = {"outputs": [{"name": "product"}]}
 
 
 @pytest.fixture
 def expected(tmp_path: Path) -> ExpectedOutputs:
-    path = tmp_path / "model.py"
-    path.write_text(SCALED)
-    task = open_task(to_builtins(build_task(str(path), target="cpu", numerics="kernelbench")), "cpu")
-    found = expect(task, Case(0, "declared", None, 1))
-    assert found is not None
-    return found
+    return declared(open_text(tmp_path, SCALED))
 
 
 def test_nothing_of_a_candidate_is_left_for_the_next(expected: ExpectedOutputs) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from kernel_assistant.worker.measuring.timing import PlanSubject
@@ -31,12 +31,9 @@ def runner(tmp_path: Path, empty: float = 0.0, slow: int = 0) -> Iterator[Runner
     folder = Path(__file__).resolve().parents[2] / "kernel_assistant" / "worker"
     program = tmp_path / "forger.py"
     program.write_text(PROGRAM.format(folder=str(folder), empty=empty, slow=slow))
-    client = RunnerClient(RunnerCommand((sys.executable, str(program), "{fd}"), {}, "cpu"))
-    try:
+    with closing(RunnerClient(RunnerCommand((sys.executable, str(program), "{fd}"), {}, "cpu"))) as client:
         client.wait_ready()
         yield client
-    finally:
-        client.close()
 
 
 def test_a_forged_event_time_changes_nothing(tmp_path: Path) -> None:

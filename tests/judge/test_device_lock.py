@@ -16,14 +16,11 @@ from tests.judge import kernels
 def _waits(folder: Path) -> bool:
     """Whether a process holds the gate because it waits to be alone, according to the system's list of locks."""
     gate = folder / "gate.lock"
-    return gate.exists() and any(
-        line.split()[5].endswith(f":{gate.stat().st_ino}") for line in Path("/proc/locks").read_text().splitlines()
-    )
+    lines = Path("/proc/locks").read_text().splitlines()
+    return gate.exists() and any(line.split()[5].endswith(f":{gate.stat().st_ino}") for line in lines)
 
 
-def test_a_candidate_is_verified_beside_others_and_timed_alone(
-    tmp_path: Path, cache: Path, worker: WorkerClient
-) -> None:
+def test_one_is_verified_beside_others_and_timed_alone(tmp_path: Path, cache: Path, worker: WorkerClient) -> None:
     ours, found = DeviceLock(tmp_path), list[Evaluation]()
     with kernels.environment(worker, cache, lock=DeviceLock(tmp_path)) as environment:
         environment.baseline(compiled=False)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from kernel_assistant.environment.session import Environment
 from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.errors import UsageError
 from kernel_assistant.events import Warned
@@ -51,15 +50,11 @@ def test_inputs_that_break_the_device_are_left_out(
         assert worker.process.pid != before
         again = opened.verify_in_full(kernels.candidate(("/*END*/", "/* another */")))
         assert again.outcome is Outcome.correct
-        _still_judges(opened)
+        wrong = kernels.candidate(("x[i] * k * a->w[i]", "x[i] * k"))
+        assert opened.verify_in_full(wrong).outcome is Outcome.incorrect
     told = _restarts(events)
     assert all("device-side assert" in message for message in told)
     assert sorted(message.partition(" (")[2].partition(":")[0] for message in told) == sorted(inputs)
-
-
-def _still_judges(opened: Environment) -> None:
-    wrong = kernels.candidate(("x[i] * k * a->w[i]", "x[i] * k"))
-    assert opened.verify_in_full(wrong).outcome is Outcome.incorrect
 
 
 def test_inputs_that_open_the_task_may_break_it_too(worker: WorkerClient, cache: Path) -> None:

@@ -10,31 +10,14 @@ import pytest
 from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.errors import UsageError
 from kernel_assistant.events import Warned
-from kernel_assistant.generator.emit import emit
-from kernel_assistant.generator.search.search import initial
 from kernel_assistant.records import KernelTask, Numerics, Outcome
 from kernel_assistant.source.build import build_task
 from tests.judge import kernels
+from tests.judge.test_gpu_tensor_cores import first_candidate
+from tests.worker.opened import module_text
 
 pytestmark = pytest.mark.gpu
 
-TEXT = """import torch
-from torch import nn
-from torch.nn import functional as F
-
-
-class Model(nn.Module):
-    def forward(self, x, i):
-        {body}
-
-
-def get_inputs():
-    return [torch.rand(64, 8), torch.randint({lowest}, 64, (512,))]
-
-
-def get_init_inputs():
-    return []
-"""
 #: An operator of another library.
 ROWS = """import torch
 
@@ -64,7 +47,8 @@ INDEXING = [
 
 def _task(tmp_path: Path, body: str, lowest: int = 0) -> KernelTask:
     path = tmp_path / "indexing.py"
-    path.write_text(TEXT.format(body=body, lowest=lowest))
+    inputs = f"torch.rand(64, 8), torch.randint({lowest}, 64, (512,))"
+    path.write_text(module_text(body, inputs, arguments="x, i"))
     return build_task(str(path), target="cuda", numerics=Numerics.kernelbench, text=path.read_text())
 
 
@@ -76,8 +60,7 @@ def test_indices_outside_never_reach_the_device(
     events: list[object] = []
     with kernels.environment(worker, cache, _task(tmp_path, body, lowest), events=events) as opened:
         process = worker.process.pid
-        candidate = emit(opened.graph, initial(opened.graph, "cuda", opened.device)[0])
-        assert opened.confirm(candidate, looks=1).outcome is Outcome.correct
+        assert opened.confirm(first_candidate(opened), looks=1).outcome is Outcome.correct
         assert worker.process.pid == process
     assert not [event for event in events if isinstance(event, Warned) and "anew" in event.message]
 
@@ -86,7 +69,7 @@ def test_an_index_that_the_module_refuses_is_named(tmp_path: Path, worker: Worke
     """The worker lives on, as it does on the CPU."""
     task = _task(tmp_path, "return x[i + 1] * 2")
     with (
-        pytest.raises(UsageError, match=r"forward failed at indexing.py:8: IndexError: index 64 is out of bounds"),
+        pytest.raises(UsageError, match=r"forward failed at indexing.py:12: IndexError: index 64 is out of bounds"),
         kernels.environment(worker, cache, task),
     ):
         pass
@@ -96,15 +79,12 @@ def test_an_index_that_the_module_refuses_is_named(tmp_path: Path, worker: Worke
 
 
 def test_a_worker_that_an_assertion_ended_is_started_anew(tmp_path: Path, worker: WorkerClient, cache: Path) -> None:
-    """The guard does not see inside operators of other libraries. Here values index: of ten times as large ones there
-    are no rows.
-    """
+    """The guard does not see inside operators of other libraries. Values index here: ten times as large, none fits."""
     events: list[object] = []
     task = _task(tmp_path, "return rows(x, (x[:, 0] * 63).long()) * i[0] * 2")
     task = msgspec.structs.replace(task, content=ROWS + task.content)
     with kernels.environment(worker, cache, task, events=events) as opened:
-        candidate = emit(opened.graph, initial(opened.graph, "cuda", opened.device)[0])
-        evaluation = opened.verify_in_full(candidate)
+        evaluation = opened.verify_in_full(first_candidate(opened))
         assert evaluation.outcome is Outcome.correct, evaluation.message
     told = [event.message for event in events if isinstance(event, Warned) and "no longer tried" in event.message]
     assert told, events

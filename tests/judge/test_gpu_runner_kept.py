@@ -14,24 +14,9 @@ from kernel_assistant.records import Numerics, Outcome, Tier
 from kernel_assistant.source.build import build_task
 from kernel_assistant.worker.running.runner_client import descendants
 from tests.judge import kernels
+from tests.worker.opened import module_text
 
 pytestmark = pytest.mark.gpu
-TEXT = """import torch
-from torch import nn
-
-
-class Model(nn.Module):
-    def forward(self, x):
-        return {body}
-
-
-def get_inputs():
-    return [torch.randn(512, 1024)]
-
-
-def get_init_inputs():
-    return []
-"""
 
 
 def _runners(worker: WorkerClient) -> set[int]:
@@ -44,7 +29,7 @@ def test_two_tasks_have_one_runner_and_each_is_judged(tmp_path: Path, cache: Pat
     worker, seen = kernels.new_worker(cache / "worker.log"), []
     for body in ("x.sin() + 1", "x.softmax(-1)"):
         path = tmp_path / f"task{len(seen)}.py"
-        path.write_text(TEXT.format(body=body))
+        path.write_text(module_text(f"return {body}", "torch.randn(512, 1024)"))
         task = build_task(str(path), target="cuda", numerics=Numerics.kernelbench, text=path.read_text())
         with kernels.environment(worker, cache, task, throughput=True) as environment:
             schedules = initial(environment.graph, "cuda", environment.device)[:2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -35,10 +36,6 @@ def shared(chance: random.Random) -> Noise:
     return lambda: chance.gauss(0, 0.06) + (chance.gauss(0, 0.3) if chance.random() < 0.1 else 0.0)
 
 
-def busy(chance: random.Random) -> Noise:
-    return lambda: chance.gauss(0, 0.035)
-
-
 class Measured:
     """A candidate with a known gain, as the judge would measure it: each repetition adds rounds to the earlier ones."""
 
@@ -67,33 +64,32 @@ def test_same_against_same_is_called_different_at_most_twice_in_200_over_all_loo
 
 
 def test_a_small_gain_is_found_more_often_and_never_called_none():
-    found = {}
+    verdicts = list[list[Gain]]()
     for looks in (1, MOST_LOOKS):
-        noise = busy(random.Random(7))
-        found[looks] = [verdict(Measured(1.05, noise), looks) for _ in range(100)]
-    once, again = (sum(one is Gain.faster for one in found[looks]) for looks in (1, MOST_LOOKS))
-    assert again > once + 10
-    assert Gain.no_gain not in found[MOST_LOOKS] and Gain.slower not in found[MOST_LOOKS]
+        noise = partial(random.Random(7).gauss, 0, 0.035)
+        verdicts.append([verdict(Measured(1.05, noise), looks) for _ in range(100)])
+    once, again = verdicts
+    assert again.count(Gain.faster) > once.count(Gain.faster) + 10
+    assert Gain.no_gain not in again and Gain.slower not in again
 
 
 def test_what_is_clear_is_looked_at_once_and_what_stays_unclear_three_times():
-    clear = Measured(1.5, quiet(random.Random(1)))
-    assert (verdict(clear, MOST_LOOKS), clear.looks) == (Gain.faster, 1)
-    unclear = Measured(1.02, shared(random.Random(1)))
-    assert (verdict(unclear, MOST_LOOKS), unclear.looks) == (Gain.unclear, MOST_LOOKS)
-    none = Measured(0.99, lambda: 0.0)
-    assert (verdict(none, MOST_LOOKS), none.looks) == (Gain.no_gain, 1)
+    for measured, gain, looks in (
+        (Measured(1.5, quiet(random.Random(1))), Gain.faster, 1),
+        (Measured(1.02, shared(random.Random(1))), Gain.unclear, MOST_LOOKS),
+        (Measured(0.99, lambda: 0.0), Gain.no_gain, 1),
+    ):
+        assert (verdict(measured, MOST_LOOKS), measured.looks) == (gain, looks)
 
 
 def test_no_look_is_begun_that_ends_too_late_and_each_is_told():
-    told: list[str] = []
+    told = list[object]()
     late = Measured(1.02, shared(random.Random(1)))
     RepeatedMeasurement(MOST_LOOKS, until=0.0).until_clear(late.profile, lambda event: None)
     assert late.looks == 1
-    RepeatedMeasurement(MOST_LOOKS).until_clear(
-        late.profile, lambda event: told.append(event.message) if isinstance(event, Progress) else None
-    )
-    assert [words.rpartition(", ")[2] for words in told] == ["look 2 of up to 3", "look 3 of up to 3"]
+    RepeatedMeasurement(MOST_LOOKS).until_clear(late.profile, told.append)
+    messages = [event.message for event in told if isinstance(event, Progress)]
+    assert [words.rpartition(", ")[2] for words in messages] == ["look 2 of up to 3", "look 3 of up to 3"]
 
 
 def test_what_other_work_disturbs_later_leaves_the_first_look_standing():

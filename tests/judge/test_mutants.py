@@ -1,6 +1,4 @@
-"""Tests that a correct kernel with one changed constant or operator is never called correct, unless it computes the
-same.
-"""
+"""Tests that a kernel with one changed constant or operator is correct only if it computes the same."""
 
 from __future__ import annotations
 
@@ -12,22 +10,17 @@ import torch
 
 from kernel_assistant.records import Launch, Outcome, Tier
 from tests.judge.kernels import buffer, candidate, environment, task
+from tests.worker.opened import module_text
 
 FORMULA = "(x * 1.5 + 0.25) * abs(x) - x / 8.0 + max(x, 0.5) * 0.75 - 1.0 * x * x"
 TOKENS = re.findall(r"[a-z]+|\d+\.\d+|[-+*/(),]", FORMULA)
 MUTANTS = 24
 
-MODULE = """
-import torch, torch.nn as nn
-
-class Formula(nn.Module):
-    def forward(self, x):
-        return (x * 1.5 + 0.25) * x.abs() - x / 8.0 + x.clamp(min=0.5) * 0.75 - 1.0 * x * x
-
-def get_inputs():
-    return [torch.randn(64, 128)]
-"""
-
+MODULE = module_text(
+    "return (x * 1.5 + 0.25) * x.abs() - x / 8.0 + x.clamp(min=0.5) * 0.75 - 1.0 * x * x",
+    "torch.randn(64, 128)",
+    name="Formula",
+)
 SOURCE = """#include "plan.h"
 #include <math.h>
 extern "C" void formula(const formula_args* a) {

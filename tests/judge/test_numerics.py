@@ -17,13 +17,10 @@ POLICIES = ["kernelbench", "strict", "paper"]
 FEW = settings(max_examples=40, deadline=None)
 
 
-def reference(
-    seed: int, size: int, scale: float, dtype: torch.dtype = torch.float32
-) -> tuple[torch.Tensor, torch.Tensor]:
+def reference(seed: int, size: int, scale: float, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
     """Returns (PyTorch's output, float64 values): the output is the float64 values rounded once."""
     want = torch.randn(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * scale
-    plain = want.to(dtype)
-    return plain, want
+    return [want.to(dtype), want]
 
 
 @FEW
@@ -31,8 +28,7 @@ def reference(
 def test_the_reference_itself_passes(seed, size, exponent, policy):
     plain, want = reference(seed, size, 10.0**exponent)
     result = compare(plain, plain, want, policy)
-    assert result.passed
-    assert result.error == result.reference_error
+    assert result.passed and result.error == result.reference_error
 
 
 @FEW
@@ -40,13 +36,6 @@ def test_the_reference_itself_passes(seed, size, exponent, policy):
 def test_zeros_never_pass_however_small_the_outputs_are(seed, size, exponent, policy):
     plain, want = reference(seed, size, 10.0**exponent)
     assert not compare(torch.zeros_like(plain), plain, want, policy).passed
-
-
-def test_zeros_do_not_pass_for_a_wide_softmax():
-    want = torch.softmax(torch.randn(2, 393_216, dtype=torch.float64), -1)
-    result = compare(torch.zeros(2, 393_216), want.float(), want, "kernelbench")
-    assert not result.passed
-    assert result.failures > 390_000
 
 
 @FEW
@@ -98,10 +87,9 @@ def test_the_bound_is_enlarged_by_pytorchs_own_error():
 
 def test_strict_allows_rounding_and_twice_pytorchs_error():
     want = torch.linspace(1, 2, 1000, dtype=torch.float64)
-    exact = want.float()
+    exact, off = want.float(), (want * (1 + 1e-6)).float()
     assert compare(exact, exact, want, "strict").passed
-    assert not compare((want * (1 + 1e-6)).float(), exact, want, "strict").passed
-    off = (want * (1 + 1e-6)).float()
+    assert not compare(off, exact, want, "strict").passed
     assert compare((want * (1 - 1e-6)).float(), off, want, "strict").passed
 
 
@@ -152,15 +140,15 @@ def test_integers_are_exact(values, data):
     assert (result.passed, result.failures, result.worst) == (False, 1, position)
 
 
-def test_large_integers_are_not_compared_as_floats():
-    want = torch.tensor([2**53, 2**53], dtype=torch.int64)
-    assert not compare(want + torch.tensor([0, 1]), want, want, "kernelbench").passed
-
-
-def test_booleans_are_exact():
-    want = torch.tensor([True, False, True])
-    assert compare(want.clone(), want, want, "strict").passed
-    assert not compare(~want, want, want, "strict").passed
+@pytest.mark.parametrize(
+    ("got", "want"),
+    [([2**53, 2**53 + 1], [2**53, 2**53]), ([False, False, True], [True, False, True])],
+    ids=["integers that no float tells apart", "booleans"],
+)
+def test_what_is_no_float_is_exact(got: list[int], want: list[int]) -> None:
+    due = torch.tensor(want)
+    assert compare(due.clone(), due, due, "kernelbench").passed
+    assert not compare(torch.tensor(got), due, due, "kernelbench").passed
 
 
 @FEW
@@ -174,12 +162,8 @@ def test_chunks_change_nothing(seed, size, chunk, broken):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(numerics, "CHUNK", chunk)
         parts = compare(got, plain, want, "kernelbench")
-    assert (whole.passed, whole.failures, whole.worst, whole.error) == (
-        parts.passed,
-        parts.failures,
-        parts.worst,
-        parts.error,
-    )
+    for field in ("passed", "failures", "worst", "error"):
+        assert getattr(whole, field) == getattr(parts, field)
     assert whole.squared_error == pytest.approx(parts.squared_error)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -12,6 +12,7 @@ from kernel_assistant.worker.device_lock import DeviceLock
 from kernel_assistant.worker.measuring import timing
 from kernel_assistant.worker.measuring.passes import MOST_PASSES, Block, TimedPasses, interleave, passes_of
 from kernel_assistant.worker.measuring.statistics import bootstrapped, faster_half
+from kernel_assistant.worker.measuring.timing import Series
 
 SETS = 64
 CALL_SECONDS = 5e-4
@@ -61,15 +62,19 @@ def test_one_block_of_each_side_in_a_pass_on_sets_that_were_prepared() -> None:
     assert firsts == {"candidate", "eager"}
 
 
+def _interleaved(rounds: int, seconds: Callable[[], float], **settings: Any) -> Series:
+    """The series of a candidate and its twin, whose calls take `seconds()`."""
+    mine, twin = (Subject(name, [], seconds) for name in ("candidate", "twin"))
+    return interleave(mine, [twin], sets=SETS, rounds=rounds, most_seconds=10.0, lock=DeviceLock(), **settings)
+
+
 def test_blocks_that_other_work_disturbs_do_not_count() -> None:
     chance = random.Random(3)
 
     def disturbed() -> float:
         return CALL_SECONDS * (3.0 if chance.random() < 0.2 else 1.0)
 
-    ran: list[Ran] = []
-    twins = [Subject(name, ran, disturbed) for name in ("candidate", "twin")]
-    series = interleave(twins[0], twins[1:], sets=SETS, rounds=12, most_seconds=10.0, lock=DeviceLock())
+    series = _interleaved(12, disturbed)
     ratios = sorted(series.ratios("twin", "candidate"))
     assert ratios[2] == ratios[-3] == pytest.approx(1.0)
     assert len(series.rounds) == 12 and len(series.growth) == 4
@@ -77,17 +82,7 @@ def test_blocks_that_other_work_disturbs_do_not_count() -> None:
 
 def test_a_share_of_the_blocks_is_compared_and_each_is_checked() -> None:
     checked: list[bool] = []
-    ran: list[Ran] = []
-    twins = [Subject(name, ran, lambda: CALL_SECONDS) for name in ("candidate", "twin")]
-    interleave(
-        twins[0],
-        twins[1:],
-        sets=SETS,
-        rounds=28,
-        most_seconds=10.0,
-        lock=DeviceLock(),
-        checked=lambda block, compared: checked.append(compared),
-    )
+    _interleaved(28, lambda: CALL_SECONDS, checked=lambda block, compared: checked.append(compared))
     assert len(checked) == 28 * MOST_PASSES + 10
     assert 10 + 8 < sum(checked) < 10 + 60
 

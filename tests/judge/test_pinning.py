@@ -1,6 +1,4 @@
-"""Tests on which cores the threads of a worker and of its children may run: each thread of the pool on one core, all
-others anywhere.
-"""
+"""Tests where the threads of a worker and of its children run: each thread of the pool on one core, others anywhere."""
 
 from __future__ import annotations
 
@@ -30,15 +28,9 @@ print(json.dumps({{"main": sorted(os.sched_getaffinity(0)), "threads": threads, 
 
 
 def run(**environment: str) -> dict[str, object]:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(folder=str(FOLDER))],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        check=True,
-        env={**os.environ, **environment},
-    )
-    return dict(json.loads(done.stdout))
+    command = [sys.executable, "-c", PROGRAM.format(folder=str(FOLDER))]
+    env = {**os.environ, **environment}
+    return dict(json.loads(subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True, env=env)))
 
 
 @pytest.mark.timed
@@ -46,8 +38,7 @@ def run(**environment: str) -> dict[str, object]:
 def test_pool_is_bound_and_nothing_else() -> None:
     found = run()
     allowed = sorted(os.sched_getaffinity(0))
-    assert found["main"] == allowed
-    assert found["child"] == f"{allowed} False"
+    assert (found["main"], found["child"]) == (allowed, f"{allowed} False")
     assert isinstance(found["inside"], list) and len(found["inside"]) == 1
     assert isinstance(found["threads"], list) and isinstance(found["count"], int)
     assert sum(len(cpus) == 1 for cpus in found["threads"]) >= found["count"] - 1

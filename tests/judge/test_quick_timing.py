@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from kernel_assistant.records.codec import to_builtins
-from kernel_assistant.source import build_task
 from kernel_assistant.worker.measuring.profiling import Profiler
-from kernel_assistant.worker.measuring.roofline import Roofline
 from kernel_assistant.worker.measuring.tiers.quick_timing import (
     BLOCKS,
     FEWEST_CALLS,
@@ -21,38 +18,23 @@ from kernel_assistant.worker.measuring.tiers.quick_timing import (
     QuickTimes,
     QuickTiming,
 )
-from kernel_assistant.worker.opening.open_task import open_task
-from kernel_assistant.worker.verifying.cases import Case
-from kernel_assistant.worker.verifying.verification import IncorrectOutput, expect
+from kernel_assistant.worker.verifying.verification import IncorrectOutput
+from tests.worker.opened import module_text, open_text, profiling
 
-DOUBLED = """
-import torch
-
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return 2 * x
-
-def get_inputs():
-    return [torch.rand(64, 32)]
-"""
+DOUBLED = module_text("return 2 * x", "torch.rand(64, 32)")
 CALL_SECONDS = 5e-5
 BLOCK_SECONDS = 1e-3
 Sets = Any
 
 
 class InProcess:
-    """A candidate that `compute(sets, index)` stands for. Each call takes a twentieth of a block, or `seconds`; in a
-    graph half of that."""
+    """A candidate that `compute` stands for. Each call takes a twentieth of a block, or `seconds`; half in a graph."""
 
     name = "candidate"
     late = False
 
     def __init__(
-        self,
-        sets: Sets,
-        compute: Callable[[Sets, int], None],
-        captures: bool = True,
-        seconds: float = CALL_SECONDS,
+        self, sets: Sets, compute: Callable[[Sets, int], None], captures: bool = True, seconds: float = CALL_SECONDS
     ) -> None:
         self._sets, self._compute, self._captures, self._seconds = sets, compute, captures, seconds
         #: The calls of each run.
@@ -110,40 +92,38 @@ class LeavingOut:
 
 @pytest.fixture
 def profiler(tmp_path: Path) -> Iterator[Profiler]:
-    path = tmp_path / "model.py"
-    path.write_text(DOUBLED)
-    task = open_task(to_builtins(build_task(str(path), target="cpu", numerics="kernelbench")), "cpu")
-    base = expect(task, Case(0, "declared", None, 1))
-    assert base is not None
-    made = Profiler(task, base, Roofline(cache_bytes=1 << 20), "cpu")
-    yield made
-    made.close()
+    with profiling(open_text(tmp_path, DOUBLED)) as made:
+        yield made
 
 
-def _timing(
-    profiler: Profiler, host_seconds: float, expected: float = CALL_SECONDS, together: bool = True
-) -> QuickTiming:
+def _timing(profiler: Profiler, host: float, expected: float = CALL_SECONDS, together: bool = True) -> QuickTiming:
     parts = profiler.sets, profiler.values, profiler.outputs
-    return QuickTiming(*parts, BLOCK_SECONDS, host_seconds, expected, together=together)
+    return QuickTiming(*parts, BLOCK_SECONDS, host, expected, together=together)
 
 
-def _measured(quick: QuickTiming, subject: Any) -> QuickTimes:
+def _measured(quick: QuickTiming, subject: Any, slower: Sequence[float] = ()) -> QuickTimes:
+    """The times of a candidate whose runs take `slower` times as long, once it is ready."""
     quick.get_ready(subject)
+    subject.slower = list(slower)
     measured = quick.measure(subject, subject, lambda: None)
     quick.check(subject)
     return measured
 
 
-def test_a_call_that_the_host_does_not_bind_is_timed_in_blocks(profiler: Profiler) -> None:
-    measured = _measured(_timing(profiler, 0.0), InProcess(profiler.sets, honest))
+@pytest.mark.parametrize(
+    ("host_seconds", "captures", "graph_seconds", "samples"),
+    [
+        pytest.param(0.0, True, None, BLOCKS, id="not bound: in blocks"),
+        pytest.param(CALL_SECONDS, True, CALL_SECONDS / 2, 1 + GRAPHS, id="bound: one block and graphs"),
+        pytest.param(CALL_SECONDS, False, None, BLOCKS, id="cannot be captured: in blocks"),
+    ],
+)
+def test_a_call_that_the_host_binds_is_timed_in_graphs_where_it_can_be_captured(
+    profiler: Profiler, host_seconds: float, captures: bool, graph_seconds: float | None, samples: int
+) -> None:
+    measured = _measured(_timing(profiler, host_seconds), InProcess(profiler.sets, honest, captures))
     assert measured.seconds == pytest.approx(CALL_SECONDS)
-    assert measured.graph_seconds is None and measured.samples == BLOCKS
-
-
-def test_a_call_that_the_host_binds_is_timed_in_one_block_and_graphs(profiler: Profiler) -> None:
-    measured = _measured(_timing(profiler, CALL_SECONDS), InProcess(profiler.sets, honest))
-    assert measured.seconds == pytest.approx(CALL_SECONDS)
-    assert measured.graph_seconds == pytest.approx(CALL_SECONDS / 2) and measured.samples == 1 + GRAPHS
+    assert (measured.graph_seconds, measured.samples) == (graph_seconds and pytest.approx(graph_seconds), samples)
 
 
 def test_long_calls_that_the_host_binds_are_timed_in_several_blocks_too(profiler: Profiler) -> None:
@@ -161,50 +141,41 @@ def test_a_block_has_its_length_whatever_was_expected(profiler: Profiler, expect
 
 @pytest.mark.parametrize("host_seconds", [0.0, CALL_SECONDS], ids=["in blocks", "in graphs"])
 def test_a_disturbed_first_block_decides_nothing(profiler: Profiler, host_seconds: float) -> None:
-    quick, subject = _timing(profiler, host_seconds), InProcess(profiler.sets, honest)
-    quick.get_ready(subject)
-    subject.slower = [30.0]
-    measured = quick.measure(subject, subject, lambda: None)
+    subject = InProcess(profiler.sets, honest)
+    measured = _measured(_timing(profiler, host_seconds), subject, [30.0])
     assert measured.seconds == pytest.approx(CALL_SECONDS)
     assert measured.graph_seconds == (pytest.approx(CALL_SECONDS / 2) if host_seconds else None)
     assert subject.counts[-1] >= BLOCK_SECONDS / CALL_SECONDS / 3
 
 
-def test_what_cannot_be_captured_is_timed_in_blocks(profiler: Profiler) -> None:
-    measured = _measured(_timing(profiler, CALL_SECONDS), InProcess(profiler.sets, honest, captures=False))
-    assert measured.samples == BLOCKS and measured.graph_seconds is None
-
-
-@pytest.mark.parametrize("together", [True, False])
-def test_blocks_share_new_values_only_if_they_may(profiler: Profiler, together: bool) -> None:
-    quick, subject = _timing(profiler, CALL_SECONDS, together=together), InProcess(profiler.sets, honest)
+def _renewals(profiler: Profiler, quick: QuickTiming, subject: Any) -> list[list[int]]:
+    """The sets that get new values, each time that some do."""
     quick.get_ready(subject)
     renewals = list[list[int]]()
     profiler.values.mark = renewals.append  # type: ignore[method-assign]
     quick.measure(subject, subject, lambda: None)
+    return renewals
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_blocks_share_new_values_only_if_they_may(profiler: Profiler, together: bool) -> None:
+    quick = _timing(profiler, CALL_SECONDS, together=together)
+    renewals = _renewals(profiler, quick, InProcess(profiler.sets, honest))
     assert len(renewals) == (2 if together else 1 + GRAPHS)
     assert all(len(set(indices)) == len(indices) for indices in renewals)
 
 
 def test_blocks_that_have_sets_in_common_get_new_values_each(profiler: Profiler) -> None:
     # Each block takes all sets.
-    quick, subject = _timing(profiler, 0.0), InProcess(profiler.sets, honest, seconds=1e-9)
-    quick.get_ready(subject)
-    renewals = list[list[int]]()
-    profiler.values.mark = renewals.append  # type: ignore[method-assign]
-    quick.measure(subject, subject, lambda: None)
+    renewals = _renewals(profiler, _timing(profiler, 0.0), InProcess(profiler.sets, honest, seconds=1e-9))
     assert [len(set(indices)) for indices in renewals] == [profiler.sets.count] * BLOCKS
 
 
 @pytest.mark.parametrize("host_seconds", [0.0, CALL_SECONDS], ids=["in blocks", "in graphs"])
 def test_what_is_computed_ahead_in_one_block_is_paid_there(profiler: Profiler, host_seconds: float) -> None:
-    subject = InProcess(profiler.sets, honest)
-    quick = _timing(profiler, host_seconds)
-    quick.get_ready(subject)
     # The first block or graph of those with the same new values does the work of the others.
     ahead = [1.0, 3.0, 1e-6, 1e-6, 3.0, 1e-6, 1e-6] if host_seconds else [1.0, 2.0, 1e-6, 3.0, 1e-6, 1e-6]
-    subject.slower = ahead
-    measured = quick.measure(subject, subject, lambda: None)
+    measured = _measured(_timing(profiler, host_seconds), InProcess(profiler.sets, honest), ahead)
     of_calls = measured.graph_seconds if host_seconds else measured.seconds
     assert of_calls == pytest.approx(CALL_SECONDS / 2 if host_seconds else CALL_SECONDS, rel=0.01)
 
@@ -214,17 +185,13 @@ def test_what_is_computed_ahead_in_one_block_is_paid_there(profiler: Profiler, h
 def test_a_candidate_that_does_not_compute_while_timed_is_found(
     profiler: Profiler, attack: Callable[[], Callable[[Sets, int], None]], host_seconds: float
 ) -> None:
-    quick, subject = _timing(profiler, host_seconds), InProcess(profiler.sets, attack())
     with pytest.raises(IncorrectOutput) as found:
-        _measured(quick, subject)
+        _measured(_timing(profiler, host_seconds), InProcess(profiler.sets, attack()))
     assert found.value.outcome == "cheating"
 
 
 def test_times_that_differ_are_measured_again(profiler: Profiler) -> None:
-    quick, subject = _timing(profiler, 0.0), InProcess(profiler.sets, honest)
-    quick.get_ready(subject)
-    subject.slower = [1.3]
-    measured = quick.measure(subject, subject, lambda: None)
+    measured = _measured(_timing(profiler, 0.0), InProcess(profiler.sets, honest), [1.3])
     assert measured.samples == MOST_TIMES and measured.seconds == pytest.approx(CALL_SECONDS)
 
 

@@ -35,15 +35,9 @@ def test_interval_of_inverse_ratios_is_the_inverse_interval():
     assert low <= estimate <= high
 
 
-def test_too_few_pairs_say_nothing():
-    estimate, low, high = paired_interval([2.0] * 10)
-    assert estimate == pytest.approx(2.0)
-    assert (low, high) == (0.0, math.inf)
-
-
-def test_eleven_pairs_give_their_own_range():
-    ratios = [1.0 + index / 10 for index in range(11)]
-    assert paired_interval(ratios)[1:] == pytest.approx((1.0, 2.0))
+def test_too_few_pairs_say_nothing_and_eleven_give_their_own_range():
+    assert paired_interval([2.0] * 10) == (pytest.approx(2.0), 0.0, math.inf)
+    assert paired_interval([1.0 + index / 10 for index in range(11)])[1:] == pytest.approx((1.0, 2.0))
 
 
 def test_one_wild_round_moves_the_end_on_its_side_only():
@@ -77,8 +71,7 @@ def test_interval_covers_the_truth_as_often_as_it_says(heavy):
 
 
 def test_median_and_spread():
-    assert median([3.0, 1.0, 2.0]) == 2.0
-    assert median([4.0, 1.0, 2.0, 3.0]) == 2.5
+    assert (median([3.0, 1.0, 2.0]), median([4.0, 1.0, 2.0, 3.0])) == (2.0, 2.5)
     assert relative_spread([2.0] * 5) == 0.0
     noise = random.Random(7)
     assert relative_spread([noise.gauss(10, 1) for _ in range(4000)]) == pytest.approx(0.1, rel=0.1)
@@ -86,9 +79,8 @@ def test_median_and_spread():
 
 def test_the_share_of_slow_calls_takes_few() -> None:
     """Each kind of launch begins with that many complete calls in one request, which has a time limit."""
-    assert [share_calls(sets, seconds) for sets, seconds in ((500, 1e-4), (3, 1e-4), (500, 0.2), (500, 30.0))] == [
-        *(64, 3, 5, 1)
-    ]
+    calls = [share_calls(*given) for given in ((500, 1e-4), (3, 1e-4), (500, 0.2), (500, 30.0))]
+    assert calls == [64, 3, 5, 1]
 
 
 def test_sets_leave_room_for_large_values_inside() -> None:

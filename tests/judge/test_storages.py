@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import torch
 
 from kernel_assistant.worker.runner.pytorch.residual import tensors_at
-from kernel_assistant.worker.running.buffer_sets import BufferSets
 from kernel_assistant.worker.running.storages import copies, in_one_storage, offsets
+from tests.judge.test_arena import sets_of
 
 FLOATS = {"dtype": "f32"}
 
@@ -47,17 +49,7 @@ def test_alone_are_those_that_overlap_have_other_dtypes_or_addresses_that_kernel
 
 def test_pytorch_gets_one_piece_of_memory():
     first, second = _weights(64, 32)
-    sets = BufferSets(
-        names=["x0"],
-        output_names=["out0"],
-        constants={"p0": second, "p1": first},
-        first=[torch.zeros(8)],
-        outputs=[torch.zeros(8)],
-        dims={},
-        count=1,
-        device=torch.device("cpu"),
-    )
-    try:
+    with closing(sets_of([torch.zeros(8)], [torch.zeros(8)], {"p0": second, "p1": first})) as sets:
         held = [(view.data_ptr(), FLOATS, (view.shape, view.stride(), 4 * view.numel())) for view in sets._constants]
         held.append((sets.inputs[0][0].data_ptr(), FLOATS, ((8,), (1,), 32)))
         later, whole, given = tensors_at(held, "cpu")
@@ -66,5 +58,3 @@ def test_pytorch_gets_one_piece_of_memory():
         assert later.untyped_storage().nbytes() == 4 * 32 and given.untyped_storage().nbytes() == 32
         assert torch.equal(whole.as_strided((96,), (1,)), torch.arange(96.0))
         del later, whole, given
-    finally:
-        sets.close()

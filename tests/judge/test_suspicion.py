@@ -13,35 +13,35 @@ def series(*growth: tuple[float, float]) -> Series:
     return Series(growth=list(growth))
 
 
+GOOD = series((1.0, 1.0))
+
+
 def test_time_grows_with_the_number_of_calls_or_is_odd() -> None:
-    assert not odd_growth(series())
-    assert not odd_growth(series((1.0, 1.0), (5.0, 1.1)))
+    assert not odd_growth(series()) and not odd_growth(series((1.0, 1.0), (5.0, 1.1)))
     assert "took 1.00 times as long" in odd_growth(series((0.5, 1.0), (0.6, 1.2)))
     assert "took 4.00 times as long" in odd_growth(series((2.0, 1.0)))
 
 
-def test_an_odd_series_is_measured_again_and_the_plausible_one_counts() -> None:
-    odd, good, taken = series((0.5, 1.0)), series((1.0, 1.0)), list[int]()
+def measured(taken: list[int], plausible: int | None = None) -> Series:
+    """The series that counts, of those whose number is `plausible` or odd; `taken` gets their numbers."""
 
     def measure(repeat: int) -> Series:
         taken.append(repeat)
-        return good if len(taken) == 1 + MOST_AGAIN else odd
+        return GOOD if repeat == plausible else series((0.5, 1.0))
 
-    assert until_plausible(measure, odd_growth) is good
+    return until_plausible(measure, odd_growth)
+
+
+def test_an_odd_series_is_measured_again_and_the_plausible_one_counts() -> None:
+    taken = list[int]()
+    assert measured(taken, MOST_AGAIN) is GOOD
     assert taken == list(range(1 + MOST_AGAIN))
 
 
 def test_what_stays_odd_is_inconclusive_and_no_cheating() -> None:
-    taken = list[int]()
-
-    def measure(repeat: int) -> Series:
-        taken.append(repeat)
-        return series((0.5, 1.0))
-
-    with pytest.raises(
-        IncorrectOutput, match="measured 4 times, odd each time, last because twice the calls"
-    ) as caught:
-        until_plausible(measure, odd_growth)
+    taken, said = list[int](), "measured 4 times, odd each time, last because twice the calls"
+    with pytest.raises(IncorrectOutput, match=said) as caught:
+        measured(taken)
     assert caught.value.outcome == "inconclusive"
     assert taken == list(range(1 + MOST_AGAIN))
 

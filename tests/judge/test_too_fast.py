@@ -1,6 +1,4 @@
-"""Candidates that are faster than the device can move data: no candidate is accused because a bandwidth was measured
-too low.
-"""
+"""Candidates that are faster than the device moves data: none is accused because a bandwidth was measured too low."""
 
 from __future__ import annotations
 
@@ -14,14 +12,12 @@ import msgspec
 import pytest
 
 from kernel_assistant.records import Outcome, Tier
-from kernel_assistant.records.codec import to_builtins
-from kernel_assistant.source import build_task
 from kernel_assistant.worker.measuring.profiling import Profiler
 from kernel_assistant.worker.measuring.roofline import Roofline
-from kernel_assistant.worker.opening.open_task import open_task
-from kernel_assistant.worker.verifying.verification import Case, IncorrectOutput, expect
+from kernel_assistant.worker.verifying.verification import IncorrectOutput
 from tests.common.caches import known_cpu
 from tests.judge import kernels
+from tests.worker.opened import open_text, profiling
 
 #: Bytes/s of a machine that did something else.
 LOW = 1e6
@@ -42,14 +38,8 @@ def test_an_honest_kernel_is_correct_where_bandwidth_was_measured_too_low(tmp_pa
 
 @pytest.fixture
 def profiler(tmp_path: Path) -> Iterator[Profiler]:
-    path = tmp_path / "norm.py"
-    path.write_text(kernels.MODULE)
-    task = open_task(to_builtins(build_task(str(path), target="cpu", numerics="kernelbench")), "cpu")
-    base = expect(task, Case(0, "declared", None, 1))
-    assert base is not None
-    made = Profiler(task, base, Roofline(copy=LOW, read=LOW, cache_bytes=1 << 20), "cpu")
-    yield made
-    made.close()
+    with profiling(open_text(tmp_path, kernels.MODULE), Roofline(copy=LOW, read=LOW, cache_bytes=1 << 20)) as made:
+        yield made
 
 
 def test_what_no_memory_can_do_is_too_fast_with_today_s_bandwidth_too(profiler: Profiler) -> None:

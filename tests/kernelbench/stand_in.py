@@ -8,7 +8,6 @@ PROBLEM = """
 import torch
 import torch.nn as nn
 
-
 class Model(nn.Module):
     def __init__(self, width):
         super().__init__()
@@ -17,10 +16,8 @@ class Model(nn.Module):
     def forward(self, x):
         return {result}
 
-
 def get_inputs():
     return [torch.rand(64, 256)]
-
 
 def get_init_inputs():
     return [256]
@@ -30,31 +27,25 @@ EVAL = """
 import openai  # as KernelBench, for language models
 import torch
 
-
 class KernelExecResult:
     def __init__(self, compiled=False, correctness=False, metadata=None):
         self.compiled, self.correctness, self.metadata = compiled, correctness, metadata or {}
         self.runtime = self.ref_runtime = -1.0
         self.runtime_stats = {}
 
-
 def set_seed(seed):
     torch.manual_seed(seed)
 
-
 def get_tolerance_for_precision(precision):
     return 1e-4
-
 
 def load_original_model_and_inputs(text, context):
     exec(text, context)
     return context["Model"], context["get_init_inputs"], context["get_inputs"]
 
-
 def load_custom_model(text, context, build_directory=None):
     exec(text, context)
     return context.get("ModelNew")
-
 
 def run_and_check_correctness(model, new, get_inputs, metadata, num_correct_trials, seed, device, precision):
     for _ in range(num_correct_trials):

@@ -13,7 +13,6 @@ from bench.kernelbench import beside_tvm, columns, tvm
 from bench.kernelbench.__main__ import main
 from bench.kernelbench.beside_tvm import Case, failure, measured, tuned
 from bench.kernelbench.columns import stage, summary, timed, within
-from bench.kernelbench.problems import Problem, drawn_evenly
 from bench.kernelbench.reduced import TOO_LARGE, batch_constant, divided, fitted
 from tests.kernelbench.stand_in import write_problem
 
@@ -54,14 +53,6 @@ def test_a_problem_is_made_smaller_until_its_call_is_short(tmp_path: Path) -> No
         fitted(path, tmp_path / "copies", 0.0)
     # Its least copy has a batch of 1.
     assert "batch_size = (64) // 64" in (tmp_path / "copies" / path.name).read_text()
-
-
-def test_the_lot_draws_the_same_problems_again() -> None:
-    some = [Problem(level, Path(f"{number}_x.py")) for level in (1, 2, 3) for number in range(20)]
-    drawn = drawn_evenly(some, 30, 0)
-    assert drawn == drawn_evenly(some, 30, 0) != drawn_evenly(some, 30, 1)
-    assert [sum(one.level == level for one in drawn) for level in (1, 2, 3)] == [10] * 3
-    assert drawn[:6] == drawn_evenly(some, 6, 0)
 
 
 def test_a_failure_is_a_row_with_its_stage() -> None:

@@ -1,4 +1,6 @@
-"""The benchmark on files in KernelBench's form: judged by two judges, gone on with after a kill, and its tables."""
+"""The benchmark on files in KernelBench's form: judged by two judges, gone on with after a kill, its tables,
+and what a job's row says of the modes of torch.compile beside the kernel.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench.harness import Row, RowFile
+from bench.jobs import over_the_best_mode
 from bench.kernelbench.__main__ import main
 from bench.kernelbench.baselines import MODES, drawn_again, speedups_of_modes
 from bench.kernelbench.judges import Judging, judge
@@ -17,7 +20,10 @@ from bench.kernelbench.problems import Problem, chosen_problems, numbers_in, pro
 from bench.kernelbench.tables import drift, page, results
 from kernel_assistant.environment.session import Environment
 from kernel_assistant.environment.worker_client import DeviceOutOfMemory
+from kernel_assistant.records.codec import to_builtins
+from kernel_assistant.records.free_win import FreeWin
 from kernel_assistant.targets.detect import detect
+from tests.common.results import best, result
 from tests.kernelbench.stand_in import write_problem
 
 
@@ -173,3 +179,37 @@ def test_what_was_measured_again_is_compared() -> None:
         "compile: 1 measured again, 1.000 times as long as before (1.000 to 1.000)",
         "reduce-overhead: 1 measured again, 0.500 times as long as before (0.500 to 0.500)",
     ]
+
+
+def _mode(name: str, speedup: float, passes: bool = True) -> FreeWin:
+    interval = (speedup * 0.99, speedup * 1.01)
+    note = "" if passes else "changes results"
+    fields = {"ms": 1.0, "speedup_vs_compile": speedup, "speedup_vs_compile_ci": interval, "error_vs_fp64": 0.0}
+    return FreeWin(name=name, write="x", note=note, passes=passes, **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("wins", "over_eager", "speedup", "measurable"),
+    [
+        ((_mode("cuda_graphs", 1.25), _mode("max_autotune", 1.6)), 9.0, 1.25, True),
+        ((_mode("cuda_graphs", 1.25), _mode("max_autotune", 1.99)), 9.0, 2 / 1.99, False),
+        ((_mode("cuda_graphs", 1.25), _mode("max_autotune", 4.0, passes=False)), 9.0, 1.6, True),
+        ((_mode("cuda_graphs", 0.5),), 1.5, 1.5, True),
+    ],
+)
+def test_the_fastest_mode_or_eager_counts(
+    wins: tuple[FreeWin, ...], over_eager: float, speedup: float, measurable: bool
+) -> None:
+    over_compile = {"speedup_vs_compile": 2.0, "speedup_vs_compile_ci": (1.98, 2.02)}
+    interval = (over_eager * 0.98, over_eager * 1.02)
+    kernel = best(**over_compile, speedup_vs_eager=over_eager, speedup_vs_eager_ci=interval)
+    figure = over_the_best_mode(to_builtins(result(best=kernel, free_wins=wins)))
+    assert figure is not None
+    assert figure["speedup"] == pytest.approx(speedup)
+    assert figure["measurable"] is measurable
+
+
+def test_without_a_mode_or_a_candidate_there_is_no_figure() -> None:
+    win = FreeWin(name="cuda_graphs", write="x", note="not measured: no time")
+    assert over_the_best_mode(to_builtins(result(best=best(), free_wins=(win,)))) is None
+    assert over_the_best_mode(to_builtins(result(free_wins=(_mode("cuda_graphs", 1.1),)))) is None

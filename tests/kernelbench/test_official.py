@@ -21,12 +21,9 @@ from tests.kernelbench.stand_in import PROBLEM, write_checkout, write_problem
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("checkout")
     write_checkout(folder)
-    for level, name, result in (
-        (1, "2_Gate_", "torch.relu(x) * torch.tanh(x)"),
-        (2, "1_Linear_Gate_", "torch.sigmoid(self.linear(x)) * x"),
-        (2, "2_Broken_", "x.no_such_method()"),
-    ):
-        write_problem(folder, level, name, result)
+    write_problem(folder, 1, "2_Gate_", "torch.relu(x) * torch.tanh(x)")
+    write_problem(folder, 2, "1_Linear_Gate_", "torch.sigmoid(self.linear(x)) * x")
+    write_problem(folder, 2, "2_Broken_", "x.no_such_method()")
     return folder
 
 
@@ -84,8 +81,7 @@ def test_candidates_are_searched_exported_and_evaluated_once(
     written = (own_state / "exports/level1/2_Gate_/model_new.py").stat().st_mtime_ns
     assert main(["verified", *common, "--out", str(own_state / "verified")]) == 0
     assert (own_state / "exports/level1/2_Gate_/model_new.py").stat().st_mtime_ns == written
-    (gate,) = [row for row in RowFile(own_state / "verified.jsonl").read() if row["problem"] == "2_Gate_"]
-    assert gate["correct"]
+    assert {row["problem"]: row for row in RowFile(own_state / "verified.jsonl").read()}["2_Gate_"]["correct"]
     names = ["--official", str(own_state / "official.jsonl"), "--verified", str(own_state / "verified.jsonl")]
     assert main(["table", *names, "--out", str(own_state / "table.md")]) == 0
     assert (own_state / "table.md").read_text().count("| all | 3 | 2 | 2 (66.7%) |") == 2
@@ -105,28 +101,18 @@ def test_the_lot_is_even_over_the_levels() -> None:
     drawn = drawn_evenly(some, 12, 0)
     assert Counter(one.level for one in drawn[:6]) == {1: 2, 2: 2, 3: 2} and len(set(drawn)) == 12
     assert drawn == drawn_evenly(some, 12, 0) != drawn_evenly(some, 12, 1)
+    assert drawn[:6] == drawn_evenly(some, 6, 0)
     assert len(drawn_evenly(some, 100, 0)) == len(some)
 
 
 def evaluated(problem: str, correct: bool, found: str, speedup: float | None) -> Row:
-    times = {"eager_ms": 4.0, "compile_ms": 2.0}
-    speedups = {"speedup_vs_eager": speedup, "speedup_vs_compile": speedup and speedup / 2}
-    return {
-        "level": 1,
-        "problem": problem,
-        "correct": correct,
-        "form": "inline" if speedup else None,
-        "loop": {"outcome": found},
-        **times,
-        **speedups,
-    }
+    row: Row = {"level": 1, "problem": problem, "correct": correct, "loop": {"outcome": found}}
+    row |= {"form": "inline" if speedup else None, "eager_ms": 4.0, "compile_ms": 2.0}
+    return row | {"speedup_vs_eager": speedup, "speedup_vs_compile": speedup and speedup / 2}
 
 
 def test_eager_counts_where_nothing_is_offered() -> None:
-    rows = [
-        evaluated("1_a", True, "faster", 8.0),
-        evaluated("2_b", True, "slower", 1.5),
-        evaluated("3_c", False, "faster", None),
-    ]
+    slower, wrong = evaluated("2_b", True, "slower", 1.5), evaluated("3_c", False, "faster", None)
+    rows = [evaluated("1_a", True, "faster", 8.0), slower, wrong]
     # 8, 1 and 1 times eager; 4, 0.5 and 0.5 times torch.compile.
     assert "| level 1 | 3 | 2 | 2 (66.7%) | 3.46 | 2.00 | 1.00 | 0 |" in summary("title", rows)

@@ -23,15 +23,14 @@ def graph():
     return next(islice(subjects(0, "cpu"), 1)).graph
 
 
-def right(candidate_ms):
-    timing = Timing(
-        candidate_ms=candidate_ms, eager_ms=3.0, speedup_vs_eager=3.0 / candidate_ms, floor_ms=0.1, roofline=0.5
-    )
+def evaluation(outcome, stage, message="", **rest):
+    return Evaluation(candidate="c", tier=Tier.quick, outcome=outcome, stage=stage, message=message, **rest)
+
+
+def right(ms):
+    timing = Timing(candidate_ms=ms, eager_ms=3.0, speedup_vs_eager=3.0 / ms, floor_ms=0.1, roofline=0.5)
     accuracy = accuracy_of(error=0.0, reference_error=0.0, relative_error=0.0, inputs_tried=1, shapes_tried=1)
-    return Evaluation(
-        candidate="c", tier=Tier.quick, outcome=Outcome.correct, stage=Stage.profile, message="", accuracy=accuracy,
-        timing=timing,
-    )  # fmt: skip
+    return evaluation(Outcome.correct, Stage.profile, accuracy=accuracy, timing=timing)
 
 
 def test_a_model_reads_the_same_whatever_was_measured(graph):
@@ -44,13 +43,9 @@ def test_a_model_reads_the_same_whatever_was_measured(graph):
 def test_what_the_inputs_of_one_run_gave_is_not_named(graph):
     said = set()
     for want in (-0.265, 1.61):
-        mismatch = Mismatch(
-            output="out0", index=(3, 1), got=0.0, want=want, count=1, total=6, workload="normal", why="values"
-        )
-        wrong = Evaluation(
-            candidate="c", tier=Tier.quick, outcome=Outcome.incorrect, stage=Stage.verify, message=f"want {want}",
-            mismatch=mismatch,
-        )  # fmt: skip
+        values = {"got": 0.0, "want": want, "count": 1, "total": 6, "workload": "normal", "why": "values"}
+        mismatch = Mismatch(output="out0", index=(3, 1), **values)
+        wrong = evaluation(Outcome.incorrect, Stage.verify, message=f"want {want}", mismatch=mismatch)
         found = nominal_times(wrong, graph)
         assert found.outcome is Outcome.incorrect
         said.add(compact(found, nominal_baseline(graph)))
@@ -60,7 +55,7 @@ def test_what_the_inputs_of_one_run_gave_is_not_named(graph):
 def test_nothing_is_faster_on_a_nominal_clock(graph):
     found = nominal_times(right(0.2), graph)
     assert found.correct and found.timing.speedup_vs_eager == 1.0 and found.timing.speedup_vs_compile is None
-    wrong = Evaluation(candidate="c", tier=Tier.quick, outcome=Outcome.crashed, stage=Stage.verify, message="")
+    wrong = evaluation(Outcome.crashed, Stage.verify)
     assert nominal_times(wrong, graph) == wrong
 
 

@@ -9,6 +9,7 @@ import pytest_asyncio
 
 from kernel_assistant.config import resolve
 from kernel_assistant.session.client import Client
+from kernel_assistant.store import JobOptions, JobState, Store
 from tests.common import hosts, results
 from tests.lsp.editor import MODEL, Editor
 
@@ -59,13 +60,16 @@ def start_host(settings):
 
 @pytest_asyncio.fixture
 async def start_editor(workspace):
-    """A function: folders and options → an editor with a running server."""
+    """A function: folders, a file to open with its text, and options → an editor with a running server."""
     started = []
 
-    async def start(*folders, **more):
+    async def start(*folders, shows=None, text=None, **more):
         editor = Editor()
         started.append(editor)
-        return await editor.start(folders or (workspace,), **more)
+        await editor.start(folders or (workspace,), **more)
+        if shows is not None:
+            editor.open(shows, text)
+        return editor
 
     yield start
     for editor in started:
@@ -73,10 +77,31 @@ async def start_editor(workspace):
 
 
 @pytest.fixture
+def tiny_host(start_host):
+    """A host whose jobs follow the instruction in the first line of their file."""
+    return start_host("tiny_host.py")
+
+
+@pytest_asyncio.fixture
+async def editor(start_editor, model, improved):
+    """An editor that shows `model`; job 1 has improved its class Gate."""
+    improved(model, MODEL)
+    editor = await start_editor(shows=model)
+    await editor.until_lens(model, "verified")
+    return editor
+
+
+@pytest_asyncio.fixture
+async def applied(editor, model):
+    """That editor, after the kernels of Gate were applied and the file was saved."""
+    await editor.apply(model)
+    return editor
+
+
+@pytest.fixture
 def improved(settings, tmp_path):
     """A function: a file and its text → the number of a job that improved its class Gate. The kernels cannot be run."""
     from kernel_assistant.source.build import build_task
-    from kernel_assistant.store import JobOptions, JobState, Store
 
     def add(path, text, class_name="Gate"):
         store = Store(settings.state_dir)
@@ -94,58 +119,20 @@ def improved(settings, tmp_path):
 
 def write_result(folder, task):
     """Writes a result in the form in which a job leaves it, with one elementwise kernel."""
-    from kernel_assistant.records import (
-        Candidate,
-        Evaluation,
-        Launch,
-        Node,
-        OpGraph,
-        Outcome,
-        Plan,
-        Stage,
-        TensorSpec,
-        Tier,
-        Timing,
-    )
+    from kernel_assistant.records import Candidate, Launch, Node, OpGraph, Plan, TensorSpec
     from kernel_assistant.records.candidate import BufferSpec
     from kernel_assistant.records.graph import GraphInput
     from kernel_assistant.session.artifacts import write_result as write
     from kernel_assistant.targets.base import DeviceFacts
+    from tests.session.episodes import correct, timing
 
-    plan = Plan(
-        target="cpu",
-        dims=("B",),
-        inputs=(BufferSpec(name="x0", dtype="f32", shape=("B", "64")),),
-        outputs=(BufferSpec(name="out0", dtype="f32", shape=("B", "64")),),
-        launches=(Launch(symbol="gate", args=(("x", "x0"), ("out", "out0"), ("n", "B*64"))),),
-        schedule="rows",
-    )
+    x0, out0 = (BufferSpec(name=name, dtype="f32", shape=("B", "64")) for name in ("x0", "out0"))
+    launch = Launch(symbol="gate", args=(("x", "x0"), ("out", "out0"), ("n", "B*64")))
+    plan = Plan(target="cpu", dims=("B",), inputs=(x0,), outputs=(out0,), launches=(launch,), schedule="rows")
     candidate = Candidate(plan=plan, sources={"gate.cpp": "// not for running\n"}, origin="test")
     rows = TensorSpec(dtype="f32", shape=("B", "64"))
-    graph = OpGraph(
-        dims={"B": 8},
-        inputs=(GraphInput(name="x0", spec=rows),),
-        nodes=(Node(name="relu", op="relu.default", args=("%x0",), spec=rows),),
-        outputs=("relu",),
-    )
-    accuracy = results.accuracy_of(inputs_tried=8, shapes_tried=3)
-    timing = Timing(
-        candidate_ms=0.1,
-        eager_ms=0.3,
-        compile_ms=0.2,
-        speedup_vs_eager=3.0,
-        speedup_vs_compile=2.0,
-        speedup_vs_compile_ci=(1.9, 2.1),
-    )
-    evaluation = Evaluation(
-        candidate=candidate.hash(),
-        tier=Tier.full,
-        outcome=Outcome.correct,
-        stage=Stage.profile,
-        message="correct",
-        accuracy=accuracy,
-        timing=timing,
-    )
+    relu = Node(name="relu", op="relu.default", args=("%x0",), spec=rows)
+    graph = OpGraph(dims={"B": 8}, inputs=(GraphInput(name="x0", spec=rows),), nodes=(relu,), outputs=("relu",))
     spec = {"dtype": "f32", "shape": ["B", "64"], "strides": None}
     facts = {
         "attributes": {"": {"(class)": task.class_name}},
@@ -155,14 +142,7 @@ def write_result(folder, task):
         "result": "single",
         "versions": {},
     }
-    return write(
-        folder,
-        task=task,
-        graph=graph,
-        device=DeviceFacts(target="cpu", name="test", arch="x86-64-avx2"),
-        facts=facts,
-        trajectory=None,
-        candidate=candidate,
-        evaluation=evaluation,
-        binaries={"kernels.x86-64-avx2.so": b"not for running"},
-    )
+    judged = {"candidate": candidate, "evaluation": correct(timing(), candidate.hash()), "trajectory": None}
+    device = DeviceFacts(target="cpu", name="test", arch="x86-64-avx2")
+    binaries = {"kernels.x86-64-avx2.so": b"not for running"}
+    return write(folder, task=task, graph=graph, device=device, facts=facts, binaries=binaries, **judged)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import sys
 import time
@@ -26,6 +27,19 @@ def capabilities(name):
     return get_converter().structure(json.loads(text)["capabilities"], types.ClientCapabilities)
 
 
+async def until(condition, seconds=20):
+    """What `condition`, a function or a coroutine function, gives once that is true."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if inspect.isawaitable(value):
+            value = await value
+        if value:
+            return value
+        assert time.monotonic() < deadline, "it did not happen"
+        await asyncio.sleep(0.1)
+
+
 class Editor:
     """One editor with one server. `events` has every notification `kernelAssistant/job`."""
 
@@ -35,7 +49,6 @@ class Editor:
         self.events = []
         self.statuses = []
         self.unsuggested = []
-        self.refreshes = 0
         self.refuse_edits = ""
         self._listen()
 
@@ -51,7 +64,7 @@ class Editor:
             root_uri=folders[0].as_uri(),
             initialization_options={"progress": "client"} if options is None else options,
         )
-        self.initialized = await self.client.initialize_session(params)
+        await self.client.initialize_session(params)
         return self
 
     async def close(self):
@@ -90,18 +103,16 @@ class Editor:
 
     def save(self, path):
         path.write_bytes(self.text(path).encode())
-        document = types.TextDocumentIdentifier(uri=path.as_uri())
-        self.client.text_document_did_save(types.DidSaveTextDocumentParams(text_document=document))
+        self.client.text_document_did_save(types.DidSaveTextDocumentParams(text_document=document_of(path)))
 
     def shut(self, path):
-        document = types.TextDocumentIdentifier(uri=path.as_uri())
-        self.client.text_document_did_close(types.DidCloseTextDocumentParams(text_document=document))
+        self.client.text_document_did_close(types.DidCloseTextDocumentParams(text_document=document_of(path)))
 
     # requests
 
     async def lenses(self, path):
-        document = types.TextDocumentIdentifier(uri=path.as_uri())
-        return await self.client.text_document_code_lens_async(types.CodeLensParams(text_document=document))
+        params = types.CodeLensParams(text_document=document_of(path))
+        return await self.client.text_document_code_lens_async(params)
 
     async def titles(self, path):
         return await self.titles_of(path.as_uri())
@@ -120,6 +131,15 @@ class Editor:
             assert time.monotonic() < deadline, titles
             await asyncio.sleep(0.1)
 
+    async def completions(self, path, line, character=0):
+        """The inline completions that the server offers at a position."""
+        params = types.InlineCompletionParams(
+            text_document=document_of(path),
+            position=types.Position(line, character),
+            context=types.InlineCompletionContext(trigger_kind=types.InlineCompletionTriggerKind.Automatic),
+        )
+        return await self.client.text_document_inline_completion_async(params)
+
     async def rename(self, old, new):
         """The renames that the server requests together with the renaming of a file."""
         names = types.RenameFilesParams(files=[types.FileRename(old_uri=old.as_uri(), new_uri=new.as_uri())])
@@ -128,7 +148,7 @@ class Editor:
     async def actions(self, path, line, only=None):
         where = types.Range(types.Position(line, 0), types.Position(line, 0))
         params = types.CodeActionParams(
-            text_document=types.TextDocumentIdentifier(uri=path.as_uri()),
+            text_document=document_of(path),
             range=where,
             context=types.CodeActionContext(diagnostics=[], only=only),
         )
@@ -136,20 +156,25 @@ class Editor:
 
     async def command(self, name, path=None, class_name=None, **more):
         argument = dict(more)
-        if isinstance(path, str):
-            argument["uri"] = path
-        elif path is not None:
-            argument["uri"] = path.as_uri()
+        if path is not None:
+            argument["uri"] = path if isinstance(path, str) else path.as_uri()
         if class_name is not None:
             argument["class"] = class_name
         params = types.ExecuteCommandParams(command=f"kernelAssistant.{name}", arguments=[argument])
         return plain(await self.client.workspace_execute_command_async(params))
 
+    async def apply(self, path, class_name="Gate"):
+        """Applies the kernels of a class and saves its file."""
+        await self.command("apply", path, class_name)
+        self.save(path)
+
+    async def optimize(self, path, class_name="Gate"):
+        """The number of a new job of a class."""
+        return (await self.command("optimize", path, class_name))["job"]
+
     async def until_message(self, part, seconds=20):
-        deadline = time.monotonic() + seconds
-        while not any(part in one.message for one in self.client.messages):
-            assert time.monotonic() < deadline, self.client.messages
-            await asyncio.sleep(0.05)
+        """The messages to the user with `part`, once there is one."""
+        return await until(lambda: [one for one in self.client.messages if part in one.message], seconds)
 
     async def until_job(self, job, *states, seconds=120):
         """Waits for the first event of `job` in one of `states`."""
@@ -172,7 +197,7 @@ class Editor:
 
         @self.client.feature(types.WORKSPACE_CODE_LENS_REFRESH)
         def refresh(params):
-            self.refreshes += 1
+            return None
 
         @self.client.feature(types.CLIENT_REGISTER_CAPABILITY)
         def register(params):
@@ -217,9 +242,13 @@ class Editor:
         return True
 
 
-def position(text, place):
+def document_of(path):
+    return types.TextDocumentIdentifier(uri=path.as_uri())
+
+
+def position(text, offset):
     """The UTF-16 position of an offset, computed in another way than in the server."""
-    before = text[:place].replace("\r\n", "\n").replace("\r", "\n")
+    before = text[:offset].replace("\r\n", "\n").replace("\r", "\n")
     line = before.rpartition("\n")[2]
     return types.Position(before.count("\n"), len(line.encode("utf-16-le")) // 2)
 

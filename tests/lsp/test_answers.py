@@ -36,6 +36,8 @@ URIS = [
     "file://",
     "no uri at all",
 ]
+CLIENT = {"processId": None, "rootUri": None, "capabilities": {}}
+LENSES = {"textDocument": {"uri": URIS[0]}}
 COMMANDS = ["optimize", "cancel", "apply", "undo", "discard", "verify", "show", "ignore", "diff", "jobs", "inputs", "x"]
 
 
@@ -76,18 +78,15 @@ class Wire:
             assert self._arrived.wait_for(lambda: method in self.asked, seconds)
 
     def start(self, capabilities=None, **options):
-        self.send(
-            id="start",
-            method="initialize",
-            params={
-                "processId": None,
-                "rootUri": None,
-                "capabilities": capabilities or {},
-                "initializationOptions": options,
-            },
-        )
+        params = {**CLIENT, "capabilities": capabilities or {}, "initializationOptions": options}
+        self.send(id="start", method="initialize", params=params)
         self.answer("start")
         self.send(method="initialized", params={})
+
+    def lenses(self, identity):
+        """The answer to a request for the lenses of a file."""
+        self.send(id=identity, method="textDocument/codeLens", params=LENSES)
+        return self.answer(identity)
 
     def end(self):
         self.process.stdin.close()
@@ -154,32 +153,23 @@ def where(chance):
 def request(chance):
     """A method and its parameters, mostly valid and sometimes not."""
     document = {"uri": chance.choice(URIS)}
-    argument = {
-        "uri": document["uri"],
-        "class": chance.choice(["A", "Ä", "", "Inner"]),
-        "job": chance.choice(["1", "x"]),
-    }
+    argument = {**document, "class": chance.choice(["A", "Ä", "", "Inner"]), "job": chance.choice(["1", "x"])}
     if chance.random() < 0.3:
         argument.pop(chance.choice(list(argument)))
-    name = chance.choice(COMMANDS)
+    command = {"command": f"kernelAssistant.{chance.choice(COMMANDS)}"}
+    asked = {"textDocument": document, "range": where(chance), "context": {"diagnostics": []}}
     action = {"title": "t", "data": chance.choice([None, 1, {"do": "ignore", "uri": document["uri"], "class": "A"}])}
     return chance.choice(
         [
             ("textDocument/codeLens", {"textDocument": document}),
-            (
-                "textDocument/codeAction",
-                {"textDocument": document, "range": where(chance), "context": {"diagnostics": []}},
-            ),
+            ("textDocument/codeAction", asked),
             ("codeAction/resolve", action),
-            ("workspace/executeCommand", {"command": f"kernelAssistant.{name}", "arguments": [argument]}),
-            (
-                "workspace/executeCommand",
-                {"command": f"kernelAssistant.{name}", "arguments": chance.choice([[], [3], None])},
-            ),
+            ("workspace/executeCommand", {**command, "arguments": [argument]}),
+            ("workspace/executeCommand", {**command, "arguments": chance.choice([[], [3], None])}),
             ("textDocument/hover", {"textDocument": document, "position": position(chance)}),
             ("textDocument/codeLens", chance.choice([None, [], {"textDocument": 3}, {}])),
             ("made/up", {"jsonrpc": "2.0", "id": 7}),
-            ("initialize", {"processId": None, "rootUri": None, "capabilities": {}}),
+            ("initialize", CLIENT),
         ]
     )
 
@@ -189,6 +179,7 @@ def notification(chance):
     versioned = {"uri": uri, "version": chance.choice([1, 2, -5, None])}
     text = chance.choice(TEXTS)
     item = {"uri": uri, "languageId": "python", "version": 1, "text": text}
+    settings = chance.choice([None, 5, {"kernelAssistant": {"budget": "?"}}])
     change = chance.choice([{"text": text}, {"range": where(chance), "text": text[: chance.randrange(9)]}])
     return chance.choice(
         [
@@ -198,10 +189,7 @@ def notification(chance):
             ("textDocument/didChange", {"textDocument": versioned, "contentChanges": [change]}),
             ("textDocument/didSave", {"textDocument": {"uri": uri}}),
             ("textDocument/didClose", {"textDocument": {"uri": uri}}),
-            (
-                "workspace/didChangeConfiguration",
-                {"settings": chance.choice([None, 5, {"kernelAssistant": {"budget": "?"}}])},
-            ),
+            ("workspace/didChangeConfiguration", {"settings": settings}),
             ("workspace/didChangeWatchedFiles", {"changes": [{"uri": uri, "type": 2}]}),
             ("window/workDoneProgress/cancel", {"token": chance.choice([1, "kernel-assistant/job/1"])}),
             ("kernelAssistant/watchStatus", chance.choice([{"on": True}, {"on": False}, None, 3])),
@@ -237,8 +225,7 @@ def test_what_is_no_json_is_answered_as_such_and_the_server_goes_on(wire, first)
         server.raw(body)
     if first:
         server.start()
-    server.send(id=1, method="textDocument/codeLens", params={"textDocument": {"uri": URIS[0]}})
-    assert server.answer(1)["result"] == [] and server.answers[None] == len(bodies)
+    assert server.lenses(1)["result"] == [] and server.answers[None] == len(bodies)
     refused = server.got[None]
     assert "id" in refused and refused["jsonrpc"] == "2.0" and refused["error"]["code"] == -32700
     server.send(id=2, method=7)
@@ -252,7 +239,7 @@ def test_a_header_that_says_too_little_costs_one_message(wire):
     server.start()
     message = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "textDocument/codeLens"}).encode()
     server.raw(message, b"Content-Length: %d\r\n\r\n" % (len(message) - 3))
-    question = {"jsonrpc": "2.0", "method": "textDocument/codeLens", "params": {"textDocument": {"uri": URIS[0]}}}
+    question = {"jsonrpc": "2.0", "method": "textDocument/codeLens", "params": LENSES}
     for identity, header in enumerate([b"Content-Length: %d\r\n\r\n", b"content-length:%d\r\n\r\n"], 2):
         body = json.dumps({**question, "id": identity}).encode()
         server.raw(body, header % len(body))
@@ -275,10 +262,9 @@ def test_every_request_is_answered_once(wire, seed):
         server.send(id=identity, method=method, params=params)
     for identity in range(200):
         server.answer(identity)
-    server.send(id="last", method="textDocument/codeLens", params={"textDocument": {"uri": URIS[0]}})
-    assert "result" in server.answer("last")
+    assert "result" in server.lenses("last")
     server.send(id="shutdown", method="shutdown")
-    server.send(id="late", method="textDocument/codeLens", params={"textDocument": {"uri": URIS[0]}})
+    server.send(id="late", method="textDocument/codeLens", params=LENSES)
     assert server.answer("shutdown")["result"] is None
     assert server.answer("late")["error"]["code"] == -32600
     server.send(method="exit")
@@ -290,11 +276,9 @@ def test_every_request_is_answered_once(wire, seed):
 def test_before_initialize_there_is_an_answer_too(wire):
     server = wire()
     server.send(method="textDocument/didOpen", params={"textDocument": {}})
-    server.send(id=1, method="textDocument/codeLens", params={"textDocument": {"uri": URIS[0]}})
-    assert server.answer(1)["error"]["code"] == -32002
+    assert server.lenses(1)["error"]["code"] == -32002
     server.start()
-    server.send(id=2, method="textDocument/codeLens", params={"textDocument": {"uri": URIS[0]}})
-    assert server.answer(2)["result"] == []
+    assert server.lenses(2)["result"] == []
 
 
 @pytest.mark.parametrize("half", [b"", b"Content-Le", b"Content-Length: 400\r\n\r\n{", b"\r\n\r\n\r\n"])
@@ -313,8 +297,7 @@ def test_what_is_typed_is_what_the_server_has(wire, model, improved, encoding):
     improved(model, MODEL)
     server, uri = wire(), model.as_uri()
     capabilities = {"general": {"positionEncodings": [encoding]}, "workspace": {"applyEdit": True}}
-    params = {"processId": None, "rootUri": None, "capabilities": capabilities}
-    server.send(id="start", method="initialize", params=params)
+    server.send(id="start", method="initialize", params={**CLIENT, "capabilities": capabilities})
     assert server.answer("start")["result"]["capabilities"]["positionEncoding"] == encoding
     said = "ä first line\r\nand 🙂 more\n"
     item = {"uri": uri, "languageId": "python", "version": 1, "text": f'"""{said}"""\n{MODEL}'}
@@ -356,8 +339,7 @@ def test_one_client_over_tcp(home):
             assert server.poll() is None and time.monotonic() < deadline
             time.sleep(0.05)
     with stream, stream.makefile("rb") as answers:
-        params = {"processId": None, "rootUri": None, "capabilities": {}}
-        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}).encode()
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": CLIENT}).encode()
         stream.sendall(b"Content-Length: %d\r\n\r\n" % len(body) + body)
         length = int(answers.readline().split(b":")[1])
         while answers.readline() != b"\r\n":

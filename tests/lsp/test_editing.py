@@ -14,17 +14,9 @@ from kernel_assistant.apply.applied import BINARIES
 from kernel_assistant.errors import UsageError
 from kernel_assistant.session.edits import FileSelection, find_place
 from kernel_assistant.store import Store
-from tests.lsp.editor import MODEL
+from tests.lsp.editor import MODEL, until
 
 pytestmark = pytest.mark.asyncio
-
-
-async def until(condition, seconds=20):
-    for _ in range(seconds * 10):
-        if condition():
-            return
-        await asyncio.sleep(0.1)
-    raise AssertionError("it did not happen")
 
 
 ODD = {
@@ -39,8 +31,7 @@ async def test_apply_and_undo_go_through_the_buffer(start_editor, model, improve
     model.write_bytes(ODD[name])
     text = ODD[name].decode("utf-8-sig")
     improved(model, text)
-    editor = await start_editor()
-    editor.open(model, text)
+    editor = await start_editor(shows=model, text=text)
     await editor.until_lens(model, "2.0× vs torch.compile · verified")
     diff = await editor.command("diff", model, "Gate")
     applied = await editor.command("apply", model, "Gate")
@@ -56,16 +47,10 @@ async def test_apply_and_undo_go_through_the_buffer(start_editor, model, improve
     await until(lambda: not package.exists())
 
 
-async def test_an_editor_that_quits_after_saving_leaves_no_package_behind(start_editor, model, improved):
-    improved(model, MODEL)
-    editor = await start_editor()
-    editor.open(model)
-    await editor.until_lens(model, "Apply")
-    await editor.command("apply", model, "Gate")
-    editor.save(model)
-    await editor.command("undo", model, "Gate")
-    editor.save(model)
-    await editor.close()
+async def test_an_editor_that_quits_after_saving_leaves_no_package_behind(applied, model):
+    await applied.command("undo", model, "Gate")
+    applied.save(model)
+    await applied.close()
     assert not (model.parent / "model_kernels").exists()
 
 
@@ -76,12 +61,7 @@ COMMENTED = MODEL.partition("def get_inputs")[0].replace(
 
 async def complete(editor, path, line):
     """Accepts the inline completion on an empty line as an editor does: first its text, then its command."""
-    params = types.InlineCompletionParams(
-        text_document=types.TextDocumentIdentifier(uri=path.as_uri()),
-        position=types.Position(line, 0),
-        context=types.InlineCompletionContext(trigger_kind=types.InlineCompletionTriggerKind.Automatic),
-    )
-    (item,) = await editor.client.text_document_inline_completion_async(params)
+    (item,) = await editor.completions(path, line)
     lines = editor.text(path).splitlines(keepends=True)
     lines[line] = item.insert_text + lines[line]
     editor.type(path, editor.text(path), "".join(lines))
@@ -93,8 +73,7 @@ async def complete(editor, path, line):
 async def test_a_completion_puts_in_what_apply_does_and_undo_takes_it_out(start_editor, model, improved):
     model.write_text(COMMENTED)
     improved(model, COMMENTED)
-    editor = await start_editor()
-    editor.open(model)
+    editor = await start_editor(shows=model)
     await editor.until_lens(model, "verified")
     wanted = (await editor.command("diff", model, "Gate"))["after"]
     above = COMMENTED[: COMMENTED.index("class Gate")].count("\n")
@@ -108,25 +87,15 @@ async def test_a_completion_puts_in_what_apply_does_and_undo_takes_it_out(start_
     await until(lambda: not (model.parent / "model_kernels").exists())
 
 
-async def test_a_completion_that_cannot_be_applied_takes_its_line_out_again(start_editor, model, improved, settings):
-    number = improved(model, MODEL)
-    editor = await start_editor()
-    editor.open(model)
-    await editor.until_lens(model, "verified")
-    (settings.jobs_dir / number / "result" / "plan.json").unlink()
+async def test_a_completion_that_cannot_be_applied_takes_its_line_out_again(editor, model, settings):
+    (settings.jobs_dir / "1" / "result" / "plan.json").unlink()
     editor.type(model, "class Gate", "\nclass Gate")
     with pytest.raises(JsonRpcException):
         await complete(editor, model, 4)
     assert editor.text(model) == MODEL and not (model.parent / "model_kernels").exists()
 
 
-async def test_edits_elsewhere_keep_their_place_and_after_one_of_the_class_the_report_of_it_is_stale(
-    start_editor, model, improved
-):
-    improved(model, MODEL)
-    editor = await start_editor()
-    editor.open(model)
-    await editor.until_lens(model, "verified")
+async def test_edits_elsewhere_keep_their_place_and_after_one_of_the_class_the_report_of_it_is_stale(editor, model):
     editor.type(model, "import torch\n", "import torch\n\nLIMIT = 3\n")
     assert (await editor.command("show", model, "Gate"))["stale"] == ""
     await editor.command("apply", model, "Gate")
@@ -163,11 +132,7 @@ async def test_jobs_that_their_file_takes_as_it_is_are_appliable(start_editor, m
 
 
 @pytest.mark.parametrize("saved", [True, False])
-async def test_kernels_that_an_editor_s_own_undo_left_behind_are_cleaned_up(start_editor, model, improved, saved):
-    improved(model, MODEL)
-    editor = await start_editor()
-    editor.open(model)
-    await editor.until_lens(model, "verified")
+async def test_kernels_that_an_editor_s_own_undo_left_behind_are_cleaned_up(editor, model, saved):
     await editor.command("apply", model, "Gate")
     if saved:
         editor.save(model)
@@ -206,12 +171,8 @@ async def test_hints_of_what_kernels_serve_are_not_shown(start_editor, model, im
     await until(lambda: "KA002" in codes())
 
 
-async def test_an_edit_that_the_file_or_the_editor_refuses_leaves_nothing_behind(start_editor, model, improved):
-    improved(model, MODEL)
+async def test_an_edit_that_the_file_or_the_editor_refuses_leaves_nothing_behind(editor, model):
     model.chmod(0o444)
-    editor = await start_editor()
-    editor.open(model)
-    await editor.until_lens(model, "verified")
     with pytest.raises(JsonRpcException, match="read-only"):
         await editor.command("apply", model, "Gate")
     assert not (model.parent / "model_kernels").exists()
@@ -227,8 +188,7 @@ async def test_an_editor_without_edits_has_its_saved_file_changed(start_editor, 
         capabilities.workspace.apply_edit = False
 
     improved(model, MODEL)
-    editor = await start_editor(change=without_edits)
-    editor.open(model)
+    editor = await start_editor(change=without_edits, shows=model)
     assert not (await editor.command("apply", model, "Gate"))["edited"]
     assert "_kernels/load.py" in model.read_text()
     await editor.command("undo", model, "Gate")
@@ -238,12 +198,7 @@ async def test_an_editor_without_edits_has_its_saved_file_changed(start_editor, 
         await editor.command("apply", model, "Gate")
 
 
-async def test_what_was_applied_last_is_what_undo_means_on_the_command_line(start_editor, model, improved, settings):
-    improved(model, MODEL)
-    editor = await start_editor()
-    editor.open(model)
-    await editor.command("apply", model, "Gate")
-    editor.save(model)
+async def test_what_was_applied_last_is_what_undo_means_on_the_command_line(applied, model, settings):
     store = Store(settings.state_dir)
     assert find_place(store, "") == FileSelection(model, "Gate")
     model.write_text(MODEL)
@@ -252,16 +207,12 @@ async def test_what_was_applied_last_is_what_undo_means_on_the_command_line(star
     store.close()
 
 
-async def test_discarding_offers_to_optimize_again(start_editor, model, improved):
-    number = improved(model, MODEL)
-    editor = await start_editor()
-    editor.open(model)
+async def test_discarding_offers_to_optimize_again(editor, start_editor, model):
     await editor.until_lens(model, "Discard")
-    assert await editor.command("discard", model, "Gate") == {"discarded": number}
+    assert await editor.command("discard", model, "Gate") == {"discarded": "1"}
     assert await editor.until_lens(model, "Optimize with") == ["Optimize with Kernel Assistant"]
     await editor.close()
-    again = await start_editor()
-    again.open(model)
+    again = await start_editor(shows=model)
     await asyncio.sleep(0.5)
     assert await again.titles(model) == ["Optimize with Kernel Assistant"]
 
@@ -288,8 +239,7 @@ async def test_editors_without_pages_of_their_own_are_shown_what_they_ask_for(st
         capabilities.window.show_document = types.ShowDocumentClientCapabilities(support=opens)
 
     improved(model, MODEL)
-    editor = await start_editor(of="neovim_v0.11.0", options={}, change=change)
-    editor.open(model)
+    editor = await start_editor(of="neovim_v0.11.0", options={}, change=change, shows=model)
     await editor.until_lens(model, "verified")
     await editor.command("diff", model, "Gate")
     await editor.command("show", model, "Gate")
@@ -312,8 +262,7 @@ async def test_classes_that_cannot_be_optimized_where_they_stand(start_editor, w
     text += "\n\nclass Gate(nn.Module):\n    def forward(self, x):\n        return x + 1\n"
     path = workspace / "many.py"
     path.write_text(text)
-    editor = await start_editor()
-    editor.open(path)
+    editor = await start_editor(shows=path)
     (lens,) = await editor.lenses(path)
     assert lens.range.start.line == text[: text.rindex("class Gate")].count("\n")
     inside = text[: text.index("class Inner")].count("\n")
@@ -326,8 +275,7 @@ async def test_classes_that_cannot_be_optimized_where_they_stand(start_editor, w
 async def test_a_class_without_inputs_is_led_to_them(start_editor, workspace):
     path = workspace / "bare.py"
     path.write_text(MODEL.partition("def get_inputs")[0])
-    editor = await start_editor()
-    editor.open(path)
+    editor = await start_editor(shows=path)
     needed = await editor.command("optimize", path, "Gate")
     assert needed["job"] is None and needed["needs"] == "inputs"
     draft = needed["choices"][0]
@@ -340,8 +288,7 @@ async def test_what_one_window_applies_and_undoes_the_other_sees(start_editor, m
     for editor in (one, two):
         editor.open(model)
         await editor.until_lens(model, "verified")
-    await one.command("apply", model, "Gate")
-    one.save(model)
+    await one.apply(model)
     # An editor reads a file anew that has changed on disk and not in its buffer.
     two.shut(model)
     two.open(model)
@@ -361,11 +308,9 @@ async def test_what_one_window_applies_and_undoes_the_other_sees(start_editor, m
 
 async def test_a_renamed_file_takes_its_kernels_along(start_editor, model, improved):
     improved(model, MODEL)
-    editor = await start_editor(change=with_renames)
-    editor.open(model)
+    editor = await start_editor(change=with_renames, shows=model)
     await editor.until_lens(model, "verified")
-    await editor.command("apply", model, "Gate")
-    editor.save(model)
+    await editor.apply(model)
     moved = model.parent / "deeper" / "größe 🙂.py"
     edit = await editor.rename(model, moved)
     assert [(change.old_uri, change.new_uri) for change in edit.document_changes] == [
@@ -388,26 +333,20 @@ def with_renames(capabilities):
     capabilities.workspace.workspace_edit.resource_operations = [types.ResourceOperationKind.Rename]
 
 
-async def test_the_lens_says_which_kernels_are_missing_or_damaged(start_editor, model, improved):
-    improved(model, MODEL)
-    editor = await start_editor()
-    editor.open(model)
-    await editor.until_lens(model, "verified")
-    await editor.command("apply", model, "Gate")
-    editor.save(model)
+async def test_the_lens_says_which_kernels_are_missing_or_damaged(applied, model):
     package, away = model.parent / "model_kernels", model.parent / "away"
-    await editor.until_lens(model, "Undo")
+    await applied.until_lens(model, "Undo")
     package.rename(away)
-    editor.save(model)
-    await editor.until_lens(model, "model_kernels is missing; the original runs")
+    applied.save(model)
+    await applied.until_lens(model, "model_kernels is missing; the original runs")
     away.rename(package)
-    editor.save(model)
-    await editor.until_lens(model, "verified")
+    applied.save(model)
+    await applied.until_lens(model, "verified")
     binary = next(path for path in package.rglob("*") if path.suffix in BINARIES)
     data = binary.read_bytes()
     binary.write_bytes(data[: len(data) // 2])
-    editor.save(model)
-    await editor.until_lens(model, f"{binary.name} is damaged")
+    applied.save(model)
+    await applied.until_lens(model, f"{binary.name} is damaged")
     binary.unlink()
-    editor.save(model)
-    await editor.until_lens(model, "lacks")
+    applied.save(model)
+    await applied.until_lens(model, "lacks")

@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from tests.lsp.editor import until
+
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 
 RUN = """
@@ -30,11 +32,10 @@ async def test_from_the_lens_to_the_kernel_and_back(start_editor, workspace, mod
     monkeypatch.setenv("KERNEL_ASSISTANT_BUDGET", "60s")
     monkeypatch.setenv("KERNEL_ASSISTANT_TURNS", "2")
     monkeypatch.setenv("KERNEL_ASSISTANT_FREE_WINS", "false")
-    editor = await start_editor()
-    editor.open(model)
+    editor = await start_editor(shows=model)
     assert await editor.titles(model) == ["Optimize with Kernel Assistant"]
 
-    first = (await editor.command("optimize", model, "Gate"))["job"]
+    first = await editor.optimize(model)
     await editor.until_job(first, "running")
     running = await editor.until_lens(model, "Cancel")
     assert running[0].startswith("Kernel Assistant: ")
@@ -43,13 +44,12 @@ async def test_from_the_lens_to_the_kernel_and_back(start_editor, workspace, mod
 
     # Comments above the class do not change what it computes, so the result fits the text that is there at the end.
     editor.type(model, "from torch import nn\n", "from torch import nn\n\n# not saved yet\n")
-    second = (await editor.command("optimize", model, "Gate"))["job"]
+    second = await editor.optimize(model)
     await editor.until_job(second, "running")
     text = editor.text(model)
     await editor.kill()
 
-    editor = await start_editor()
-    editor.open(model, text)
+    editor = await start_editor(shows=model, text=text)
     found = await editor.until_job(second, "running", "finished")
     assert found["uri"] == model.as_uri() and found["class"] == "Gate"
     end = await editor.until_job(second, "finished", "failed")
@@ -84,19 +84,14 @@ async def test_from_the_lens_to_the_kernel_and_back(start_editor, workspace, mod
 
     again = (await editor.command("verify", model, "Gate"))["job"]
     await editor.until_job(again, "finished")
-    await editor.until_message("Gate: ")
-    (verdict,) = [one.message for one in editor.client.messages if "Gate: " in one.message]
-    assert ": ok: " in verdict or ": slower: " in verdict
+    (verdict,) = await editor.until_message("Gate: ")
+    assert ": ok: " in verdict.message or ": slower: " in verdict.message
 
     undone = await editor.command("undo", model, "Gate")
     assert undone["edited"] and editor.text(model) == text
     assert (workspace / "model_kernels").is_dir()
     editor.save(model)
-    for _ in range(100):
-        if not (workspace / "model_kernels").exists():
-            break
-        await asyncio.sleep(0.1)
-    assert not (workspace / "model_kernels").exists()
+    await until(lambda: not (workspace / "model_kernels").exists())
 
 
 def run(workspace, counters):

@@ -14,8 +14,7 @@ OTHER = "\n\nclass Other(nn.Module):\n    def forward(self, x):\n        return 
 
 
 async def test_a_file_that_was_never_whole_has_its_lenses(start_editor, model):
-    editor = await start_editor()
-    editor.open(model, MODEL.replace("torch.relu(x)", "torch.relu((x)", 1) + OTHER)
+    editor = await start_editor(shows=model, text=MODEL.replace("torch.relu(x)", "torch.relu((x)", 1) + OTHER)
     assert await editor.titles(model) == ["syntax error on line 7: '(' was never closed", OPTIMIZE]
     (optimize,) = [one for one in await editor.actions(model, 5) if one.title.startswith("Optimize")]
     assert optimize.disabled.reason == "syntax error on line 7: '(' was never closed"
@@ -25,17 +24,10 @@ async def test_a_file_that_was_never_whole_has_its_lenses(start_editor, model):
     assert await editor.titles(model) == [OPTIMIZE, OPTIMIZE]
 
 
-async def test_what_is_known_of_a_class_is_known_in_a_broken_file_after_a_restart(start_editor, model, improved):
-    improved(model, MODEL)
-    editor = await start_editor()
-    editor.open(model)
-    await editor.until_lens(model, "verified")
-    await editor.command("apply", model, "Gate")
-    editor.save(model)
-    text = editor.text(model)
-    await editor.close()
-    again = await start_editor()
-    again.open(model, text.replace("import torch\n", "import torch\nx = (\n", 1) + OTHER)
+async def test_what_is_known_of_a_class_is_known_in_a_broken_file_after_a_restart(applied, start_editor, model):
+    text = applied.text(model)
+    await applied.close()
+    again = await start_editor(shows=model, text=text.replace("import torch\n", "import torch\nx = (\n", 1) + OTHER)
     titles = await again.until_lens(model, "Undo")
     assert titles == ["2.0× vs torch.compile · verified · show", "Kernels", "Undo", OPTIMIZE]
     again.type(model, "torch.tanh(x)", "torch.tanh((x)")

@@ -9,6 +9,8 @@ import psutil
 import pytest
 from lsprotocol import types
 
+from tests.lsp.editor import until
+
 pytestmark = [pytest.mark.programs, pytest.mark.asyncio, pytest.mark.slow]
 
 PROGRAM = """
@@ -23,12 +25,17 @@ if __name__ == "__main__":
 """
 
 
-async def test_inputs_recorded_from_a_program_serve_a_profile_of_what_is_typed(start_editor, workspace, model):
+@pytest.fixture
+def path(workspace, model):
+    """A file of Gate without inputs."""
     path = workspace / "bare.py"
     path.write_text(model.read_text().partition("def get_inputs")[0])
+    return path
+
+
+async def test_inputs_recorded_from_a_program_serve_a_profile_of_what_is_typed(start_editor, workspace, path):
     (workspace / "program.py").write_text(PROGRAM)
-    editor = await start_editor()
-    editor.open(path)
+    editor = await start_editor(shows=path)
     assert (await editor.command("profile", path, "Gate"))["needs"] == "inputs"
     asked = await editor.command("inputs", path, "Gate", how="record")
     assert asked["needs"] == "program" and asked["choices"][0]["title"] == "python bare.py"
@@ -41,11 +48,8 @@ async def test_inputs_recorded_from_a_program_serve_a_profile_of_what_is_typed(s
     line = editor.text(path)[: editor.text(path).index("y = torch")].count("\n")
     document = types.TextDocumentIdentifier(uri=path.as_uri())
     everything = types.Range(types.Position(0, 0), types.Position(99, 0))
-    for _ in range(100):
-        hints = await editor.client.text_document_inlay_hint_async(types.InlayHintParams(document, everything))
-        if hints:
-            break
-        await asyncio.sleep(0.1)
+    asked = types.InlayHintParams(document, everything)
+    hints = await until(lambda: editor.client.text_document_inlay_hint_async(asked))
     assert line in [hint.position.line for hint in hints]
     params = types.HoverParams(text_document=document, position=types.Position(line, 10))
     assert "a forward" in (await editor.client.text_document_hover_async(params)).contents.value
@@ -61,15 +65,12 @@ if __name__""",
 
 
 async def test_a_recording_that_is_cancelled_ends_the_program_and_keeps_what_was_called(
-    start_editor, workspace, model, settings
+    start_editor, workspace, path, settings
 ):
-    path = workspace / "bare.py"
-    path.write_text(model.read_text().partition("def get_inputs")[0])
     (workspace / "endless.py").write_text(ENDLESS)
     # What a hostile folder would like to have started.
     (workspace / "kernel_assistant.py").write_text("raise SystemExit('not this one')")
-    editor = await start_editor()
-    editor.open(path)
+    editor = await start_editor(shows=path)
     record = editor.command("inputs", path, "Gate", how="record", program=["python", "endless.py"])
     recording = asyncio.create_task(record)
     while not any(json.loads(one.read_bytes())["calls"] for one in settings.state_dir.rglob("recording.json")):

@@ -21,29 +21,31 @@ IMPORT = "import kernels_for_vendor"
 
 
 @pytest.fixture
-def files(workspace):
-    return installed(workspace)
+def library(workspace):
+    return installed(workspace)[0]
 
 
 @pytest.fixture
-def verified(files, improved):
-    """A job that improved the library's class, and a program beside it."""
-    library, program = files
+def program(library, workspace):
+    """A program beside the library's folder."""
+    return workspace / "main.py"
+
+
+@pytest.fixture
+def verified(library, improved):
+    """A job that improved the library's class."""
     library.write_text(MODEL)
     improved(library, MODEL)
-    return library, program
 
 
 @pytest_asyncio.fixture
-async def editor(start_editor, verified):
-    editor = await start_editor()
-    editor.open(verified[0])
-    await editor.until_lens(verified[0], "Apply")
+async def editor(start_editor, library, verified):
+    editor = await start_editor(shows=library)
+    await editor.until_lens(library, "Apply")
     return editor
 
 
-async def test_apply_asks_for_a_program_and_undo_takes_its_line_back(editor, verified, workspace):
-    library, program = verified
+async def test_apply_asks_for_a_program_and_undo_takes_its_line_back(editor, library, program, workspace):
     shown = await editor.command("diff", library, "Gate")
     assert shown["before"] == shown["after"] == MODEL and "sources/gate.cpp" in shown["kernels"]
 
@@ -67,8 +69,7 @@ async def test_apply_asks_for_a_program_and_undo_takes_its_line_back(editor, ver
         await editor.command("undo", library, "Gate")
 
 
-async def test_a_program_with_unsaved_changes_is_left_alone(editor, verified, workspace):
-    library, program = verified
+async def test_a_program_with_unsaved_changes_is_left_alone(editor, library, program, workspace):
     editor.open(program)
     editor.type(program, "range(3)", "range(4)")
     with pytest.raises(JsonRpcException, match=r"main\.py has unsaved changes"):
@@ -79,19 +80,14 @@ async def test_a_program_with_unsaved_changes_is_left_alone(editor, verified, wo
     assert IMPORT in program.read_text() and "range(4)" in program.read_text()
 
 
-async def test_kernels_that_somebody_else_applied_are_seen(start_editor, verified, workspace):
+async def test_kernels_that_somebody_else_applied_are_seen(editor, start_editor, library, program, workspace):
     """Applied without a program: its line is told."""
-    library, program = verified
-    one = await start_editor()
-    one.open(library)
-    await one.until_lens(library, "Apply")
-    applied = await one.command("apply", library, "Gate", into="")
+    applied = await editor.command("apply", library, "Gate", into="")
     assert applied["importLine"].startswith(IMPORT) and program.read_text() == PROGRAM
     manifest = workspace / "kernels_for_vendor" / "manifest.json"
     assert manifest.is_file()
-    await one.until_lens(library, "Undo")
-    other = await start_editor()
-    other.open(library)
+    await editor.until_lens(library, "Undo")
+    other = await start_editor(shows=library)
     await other.until_lens(library, "Undo")
     package = manifest.parent.rename(workspace / "away")
     change = types.FileEvent(uri=manifest.as_uri(), type=types.FileChangeType.Deleted)
@@ -100,8 +96,7 @@ async def test_kernels_that_somebody_else_applied_are_seen(start_editor, verifie
     assert package.is_dir()
 
 
-async def test_an_editor_without_questions_of_its_own_asks_which_program(start_editor, verified):
-    library, program = verified
+async def test_an_editor_without_questions_of_its_own_asks_which_program(start_editor, library, program, verified):
     editor = await start_editor(options={})
     asked = []
 
@@ -118,10 +113,8 @@ async def test_an_editor_without_questions_of_its_own_asks_which_program(start_e
     assert program.read_text() == PROGRAM
 
 
-async def test_nothing_is_drafted_into_a_librarys_file(start_editor, files):
-    library, _ = files
-    editor = await start_editor()
-    editor.open(library)
+async def test_nothing_is_drafted_into_a_librarys_file(start_editor, library):
+    editor = await start_editor(shows=library)
     needed = await editor.command("optimize", library, "Gate")
     assert [one["arguments"][0]["how"] for one in needed["choices"]] == ["record"]
     assert needed["message"] == "Gate is of an installed library, and no scan kept inputs of it"
@@ -132,10 +125,11 @@ async def test_nothing_is_drafted_into_a_librarys_file(start_editor, files):
 
 @pytest.mark.programs
 @pytest.mark.slow
-async def test_from_a_scan_to_the_programs_kernels_and_back(start_editor, files, workspace, monkeypatch, python_path):
+async def test_from_a_scan_to_the_programs_kernels_and_back(
+    start_editor, library, program, workspace, monkeypatch, python_path
+):
     for name, value in {"TURNS": "1", "BUDGET": "300", "FREE_WINS": "false", "PYTHON": sys.executable}.items():
         monkeypatch.setenv(f"KERNEL_ASSISTANT_{name}", value)
-    library, program = files
     monkeypatch.setenv("PYTHONPATH", f"{library.parents[1]}:{python_path}")  # a worker finds what is installed
     editor = await start_editor()
     found = await editor.command("scan", program, program=["python", "main.py"])
@@ -157,9 +151,8 @@ async def test_from_a_scan_to_the_programs_kernels_and_back(start_editor, files,
 
     checked = await editor.command("verify", library, "Gate")
     await editor.until_job(checked["job"], "finished", "failed", seconds=400)
-    await editor.until_message("vendor.layers:Gate: ")
-    (verdict,) = [one.message for one in editor.client.messages if "vendor.layers:Gate: " in one.message]
-    assert ": ok: " in verdict or ": slower: " in verdict
+    (verdict,) = await editor.until_message("vendor.layers:Gate: ")
+    assert ": ok: " in verdict.message or ": slower: " in verdict.message
     await editor.command("undo", library, "Gate")
     assert program.read_text() == PROGRAM and library.read_text() == LAYERS
     assert not (workspace / "kernels_for_vendor").exists()

@@ -10,12 +10,9 @@ import pytest
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
-from kernel_assistant.records import JobOutcome, encode
-from kernel_assistant.session.prepare import prepare
-from kernel_assistant.store import JobKind, JobState, Store
-from tests.common import results
-from tests.lsp.editor import MODEL
-from tests.session.tiny_host import step
+from kernel_assistant.store import JobKind, Store
+from tests.lsp.editor import MODEL, until
+from tests.session.kept import add_cancelled
 
 pytestmark = pytest.mark.asyncio
 
@@ -29,14 +26,24 @@ def write(workspace, name, first_line):
     return path
 
 
-async def test_jobs_wait_for_each_other_and_can_be_cancelled(start_editor, start_host, workspace):
-    start_host("tiny_host.py")
+@pytest.fixture
+def begin(start_editor, tiny_host, workspace):
+    """A function: first line of a file, and options of an editor → the editor, the file and the number of its job."""
+
+    async def begin_job(first_line, **options):
+        path = write(workspace, "a.py", first_line)
+        editor = await start_editor(**options, shows=path)
+        return editor, path, await editor.optimize(path)
+
+    return begin_job
+
+
+async def test_jobs_wait_for_each_other_and_can_be_cancelled(start_editor, tiny_host, workspace):
     first, second = write(workspace, "a.py", "wait"), write(workspace, "b.py", "wait")
     editor = await start_editor()
-    jobs = []
     for path in (first, second):
         editor.open(path)
-        jobs.append((await editor.command("optimize", path, "Gate"))["job"])
+    jobs = [await editor.optimize(path) for path in (first, second)]
     await editor.until_job(jobs[0], "running")
     waiting = await editor.until_job(jobs[1], "queued")
     assert waiting["message"] == "waiting for 1 other job"
@@ -50,14 +57,10 @@ async def test_jobs_wait_for_each_other_and_can_be_cancelled(start_editor, start
     assert await editor.until_lens(first, "Optimize with") == ["Optimize with Kernel Assistant"]
 
 
-async def test_what_is_said_to_a_running_job_is_in_its_transcript(start_editor, start_host, workspace, monkeypatch):
+async def test_what_is_said_to_a_running_job_is_in_its_transcript(begin, monkeypatch):
     monkeypatch.setenv("KERNEL_ASSISTANT_POLICY", "model")
     monkeypatch.setenv("KERNEL_ASSISTANT_ENDPOINT", "http://127.0.0.1:9")  # reads more than once, for all that is known
-    start_host("tiny_host.py")
-    path = write(workspace, "a.py", "hear")
-    editor = await start_editor()
-    editor.open(path)
-    job = (await editor.command("optimize", path, "Gate"))["job"]
+    editor, path, job = await begin("hear")
     await editor.until_job(job, "running")
     begun = await editor.command("transcript", job=job)
     assert "queued: a.py:Gate" in begun["text"] and not begun["ended"]
@@ -72,15 +75,10 @@ async def test_what_is_said_to_a_running_job_is_in_its_transcript(start_editor, 
         await editor.command("say", job=job, words=" ")
 
 
-async def test_the_same_work_is_one_job_in_two_windows_whoever_began_it(start_editor, start_host, workspace):
-    start_host("tiny_host.py")
-    path = write(workspace, "a.py", "wait")
-    one, two = await start_editor(), await start_editor()
-    one.open(path)
-    two.open(path)
-    job = (await one.command("optimize", path, "Gate"))["job"]
-    found = await two.until_job(job, "running")
-    assert found["class"] == "Gate"
+async def test_the_same_work_is_one_job_in_two_windows_whoever_began_it(begin, start_editor, workspace):
+    two = await start_editor(shows=write(workspace, "a.py", "wait"))
+    one, path, job = await begin("wait")
+    assert (await two.until_job(job, "running"))["class"] == "Gate"
     await two.until_lens(path, "Cancel")
     assert (await two.command("optimize", path, "Gate"))["joined"]
     await two.command("cancel", job=job)
@@ -89,75 +87,52 @@ async def test_the_same_work_is_one_job_in_two_windows_whoever_began_it(start_ed
 
 @pytest.mark.lost
 @pytest.mark.slow
-async def test_a_host_that_is_killed_comes_back_with_its_job(start_editor, start_host, workspace):
-    child = start_host("tiny_host.py")
-    path = write(workspace, "a.py", "tick 100")
-    editor = await start_editor()
-    editor.open(path)
-    job = (await editor.command("optimize", path, "Gate"))["job"]
+async def test_a_host_that_is_killed_comes_back_with_its_job(begin, tiny_host):
+    editor, _, job = await begin("tick 100")
     await editor.until_job(job, "running")
-    child.kill()
-    child.wait()
+    tiny_host.kill()
+    tiny_host.wait()
     # The host that the server starts is the real one: it goes on with the job as its own.
     end = await editor.until_job(job, "finished", "failed", "cancelled")
     assert any(event["message"] == "going on" for event in editor.events), editor.events[-3:]
     assert end["percent"] == 100
 
 
-async def test_a_job_that_fails_says_why_and_what_to_do(start_editor, start_host, workspace):
-    start_host("tiny_host.py")
-    path = write(workspace, "a.py", "fail")
-    editor = await start_editor()
-    editor.open(path)
-    job = (await editor.command("optimize", path, "Gate"))["job"]
+async def test_a_job_that_fails_says_why_and_what_to_do(begin):
+    editor, path, job = await begin("fail")
     end = await editor.until_job(job, "failed")
     assert (end["message"], end["nextStep"]) == ("no compiler", "install one")
     await editor.until_lens(path, "failed: no compiler · try again")
 
 
-async def test_progress_of_the_protocol_with_cancel(start_editor, start_host, workspace):
-    start_host("tiny_host.py")
-    path = write(workspace, "a.py", "wait")
-    editor = await start_editor(of="neovim_v0.11.0", options={})
-    editor.open(path)
-    job = (await editor.command("optimize", path, "Gate"))["job"]
+async def test_progress_of_the_protocol_with_cancel(begin):
+    editor, _, job = await begin("wait", of="neovim_v0.11.0", options={})
     token = f"kernel-assistant/job/{job}"
 
-    async def kinds(wanted):
-        for _ in range(200):
-            reports = [one.kind for one in editor.client.progress_reports.get(token, ())]
-            if wanted in reports:
-                return reports
-            await asyncio.sleep(0.05)
-        raise AssertionError(reports)
+    def kinds():
+        return [one.kind for one in editor.client.progress_reports.get(token, ())]
 
-    assert (await kinds("begin"))[0] == "begin"
+    await until(lambda: "begin" in kinds())
+    assert kinds()[0] == "begin"
     editor.client.window_work_done_progress_cancel(types.WorkDoneProgressCancelParams(token=token))
-    reports = await kinds("end")
-    assert reports.count("begin") == reports.count("end") == 1 and editor.events == []
+    await until(lambda: "end" in kinds())
+    assert kinds().count("begin") == kinds().count("end") == 1 and editor.events == []
 
 
 @pytest.mark.parametrize("of", ["neovim_v0.11.0", "neovim_v0.7.0", "emacs_v29.1"])
-async def test_editors_without_notifications_of_their_own_are_told_how_a_job_ended(
-    start_editor, start_host, workspace, of
-):
-    start_host("tiny_host.py")
-    editor = await start_editor(of=of, options={})
-    for name, first_line, said in (
-        ("a.py", "tick 1", "Gate: no candidate"),
-        ("b.py", "fail", "Gate: no compiler; install one"),
-    ):
-        path = write(workspace, name, first_line)
-        editor.open(path)
-        await editor.command("optimize", path, "Gate")
-        await editor.until_message(said)
+async def test_editors_without_notifications_of_their_own_are_told_how_a_job_ended(begin, workspace, of):
+    editor, *_ = await begin("tick 1", of=of, options={})
+    await editor.until_message("Gate: no candidate")
+    path = write(workspace, "b.py", "fail")
+    editor.open(path)
+    await editor.optimize(path)
+    await editor.until_message("Gate: no compiler; install one")
     told = [one for one in editor.client.messages if one.message.startswith("Gate: ")]
     assert [one.type for one in told] == [types.MessageType.Info, types.MessageType.Error]
 
 
 async def test_an_untrusted_workspace_runs_nothing(start_editor, model, settings):
-    editor = await start_editor(options={"progress": "client", "trusted": False})
-    editor.open(model)
+    editor = await start_editor(options={"progress": "client", "trusted": False}, shows=model)
     assert not await editor.lenses(model) and not await editor.actions(model, 5)
     with pytest.raises(JsonRpcException, match="not trusted"):
         await editor.command("optimize", model, "Gate")
@@ -174,19 +149,19 @@ async def test_settings_come_from_the_editor_and_never_all_of_them_from_a_reposi
     other.mkdir()
     there = other / "model.py"
     there.write_text(model.read_text())
-    editor = await start_editor(workspace, other)
-    editor.open(model)
+    editor = await start_editor(workspace, other, shows=model)
     editor.open(there)
     await editor.until_lens(model, "Optimize")
     await editor.until_message("a project cannot set 'sandbox'")
     editor.client.set_configuration({"lens": False}, section="kernelAssistant", scope_uri=other.as_uri())
     editor.client.set_configuration({"target": "tpu"}, section="kernelAssistant", scope_uri=workspace.as_uri())
     editor.client.workspace_did_change_configuration(types.DidChangeConfigurationParams(settings=None))
-    for _ in range(100):
-        if await editor.titles(there) == []:
-            break
-        await asyncio.sleep(0.1)
-    assert await editor.titles(there) == [] and await editor.titles(model)
+
+    async def hidden():
+        return await editor.titles(there) == []
+
+    await until(hidden)
+    assert await editor.titles(model)
     with pytest.raises(JsonRpcException, match="target = 'tpu' does not fit"):
         await editor.command("optimize", model, "Gate")
 
@@ -197,11 +172,9 @@ async def test_what_is_taken_away_outside_is_noticed(start_editor, model, improv
         capabilities.workspace.did_change_watched_files.dynamic_registration = watches
 
     improved(model, MODEL)
-    editor = await start_editor(change=change)
-    editor.open(model)
+    editor = await start_editor(change=change, shows=model)
     await editor.until_lens(model, "verified")
-    await editor.command("apply", model, "Gate")
-    editor.save(model)
+    await editor.apply(model)
     await editor.until_lens(model, "Undo")
     manifest = model.parent / "model_kernels" / "manifest.json"
     os.rename(manifest, manifest.with_name("moved"))
@@ -214,10 +187,7 @@ async def test_what_is_taken_away_outside_is_noticed(start_editor, model, improv
 async def test_the_device_is_told_while_somebody_looks(start_editor, model):
     editor = await start_editor()
     editor.client.protocol.notify("kernelAssistant/watchStatus", {"on": True})
-    for _ in range(100):
-        if editor.statuses:
-            break
-        await asyncio.sleep(0.1)
+    await until(lambda: editor.statuses)
     assert editor.statuses[0]["device"] and 0 < editor.statuses[0]["memory_used"] < editor.statuses[0]["memory_total"]
     editor.client.protocol.notify("kernelAssistant/watchStatus", {"on": False})
     await editor.lenses(model)
@@ -226,20 +196,14 @@ async def test_the_device_is_told_while_somebody_looks(start_editor, model):
     assert len(editor.statuses) <= seen + 1
 
 
-async def test_the_first_lens_after_a_restart_is_right_and_the_job_goes_on(
-    start_editor, start_host, workspace, improved
-):
-    start_host("tiny_host.py")
-    running, applied = write(workspace, "a.py", "wait"), workspace / "b.py"
+async def test_the_first_lens_after_a_restart_is_right_and_the_job_goes_on(begin, start_editor, workspace, improved):
+    applied = workspace / "b.py"
     applied.write_text(MODEL)
     improved(applied, MODEL)
-    editor = await start_editor()
-    editor.open(running)
+    editor, running, job = await begin("wait")
     editor.open(applied)
-    job = (await editor.command("optimize", running, "Gate"))["job"]
     await editor.until_job(job, "running")
-    await editor.command("apply", applied, "Gate")
-    editor.save(applied)
+    await editor.apply(applied)
     editor.client._server.send_signal(signal.SIGTERM)
     await editor.client._server.wait()
     again = await start_editor()
@@ -250,20 +214,11 @@ async def test_the_first_lens_after_a_restart_is_right_and_the_job_goes_on(
     await again.command("cancel", job=job)
 
 
-async def test_what_a_cancelled_job_kept_is_verified_in_full(start_editor, start_host, workspace, settings):
-    start_host("tiny_host.py")
+async def test_what_a_cancelled_job_kept_is_verified_in_full(start_editor, tiny_host, workspace, settings):
     path = write(workspace, "a.py", "tick 1")
-    kept = workspace / "kept"
-    (kept / "sources").mkdir(parents=True)
-    (candidate,) = step(1).candidates
-    (kept / "plan.json").write_bytes(encode(candidate.plan))
-    (kept / "sources/f.cpp").write_text(candidate.sources["f.cpp"])
     store = Store(settings.state_dir)
-    row = store.add_job(*prepare(f"{path}:Gate", settings), "cpu")
-    cancelled = results.result(outcome=JobOutcome.cancelled, artifacts={"plan.json": str(kept / "plan.json")})
-    store.mark_ended(row.id, JobState.cancelled, result=cancelled)
-    editor = await start_editor()
-    editor.open(path)
+    row, candidate = add_cancelled(store, path, settings, workspace / "kept")
+    editor = await start_editor(shows=path)
     titles = await editor.until_lens(path, "Verify in full")
     assert titles == ["Optimize with Kernel Assistant", f"Verify in full (job {row.id})"]
     assert f"Verify in full what job {row.id} found for Gate" in [one.title for one in await editor.actions(path, 6)]

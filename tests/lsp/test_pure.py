@@ -42,19 +42,17 @@ from kernel_assistant_lsp.text.parsing import SMALL, ParseCache
 from kernel_assistant_lsp.text.snapshot import Snapshot
 from tests.common import results
 from tests.lsp.editor import MODEL
+from tests.lsp.features.records import snapshot
 from tests.tui.parts.events import wrong
 
+IMPROVED = ClassState("3", "done", "improved", "2.1× vs torch.compile", offers=Offer.recommended)
 TEXTS = st.text(st.sampled_from("ab \t\n\r\x0c\u2028é🙂𝔸"), max_size=60)
 ENCODINGS = st.sampled_from(["utf-8", "utf-16", "utf-32"])
 
 
-def snapshot(text, encoding="utf-16"):
-    return Snapshot("file:///model.py", Path("/model.py"), text, 1, encoding)
-
-
 @given(TEXTS, ENCODINGS, st.data())
 def test_positions_and_offsets_are_inverse(text, encoding, data):
-    here = snapshot(text, encoding)
+    here = snapshot(text, encoding=encoding)
     offset = data.draw(st.integers(0, len(text)))
     if text[offset - 1 : offset + 1] == "\r\n" and offset:
         offset -= 1  # between the two there is no place
@@ -65,7 +63,7 @@ def test_positions_and_offsets_are_inverse(text, encoding, data):
 
 @given(TEXTS, ENCODINGS, st.integers(0, 99), st.integers(0, 99))
 def test_a_position_that_is_nowhere_means_the_nearest_end(text, encoding, line, character):
-    here = snapshot(text, encoding)
+    here = snapshot(text, encoding=encoding)
     offset = here.offset(Position(line, character))
     assert 0 <= offset <= len(text)
     if line < len(here.starts):
@@ -74,7 +72,7 @@ def test_a_position_that_is_nowhere_means_the_nearest_end(text, encoding, line, 
 
 @given(TEXTS, TEXTS, ENCODINGS)
 def test_edits_make_the_text_that_was_wanted(before, after, encoding):
-    here = snapshot(before, encoding)
+    here = snapshot(before, encoding=encoding)
     changes = [TextDocumentContentChangePartial(range=one.range, text=one.new_text) for one in text_edits(here, after)]
     assert changed(here, reversed(changes), 2).text == after
 
@@ -91,11 +89,8 @@ def test_lines_of_an_edited_text_are_those_of_the_text(before, put, data):
 def test_edits_touch_no_other_line():
     here = snapshot(MODEL)
     after = MODEL.replace("class Gate", "@one\nclass Gate").replace("import torch\n", "import torch\nimport x\n")
-    edits = text_edits(here, after)
-    assert [(one.range.start.line, one.range.end.line, one.new_text) for one in edits] == [
-        (1, 1, "import x\n"),
-        (4, 4, "@one\n"),
-    ]
+    edits = [(one.range.start.line, one.range.end.line, one.new_text) for one in text_edits(here, after)]
+    assert edits == [(1, 1, "import x\n"), (4, 4, "@one\n")]
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
@@ -154,50 +149,35 @@ def titles(state=None, running=None, text=MODEL):
 
 def test_what_a_lens_says():
     assert titles() == ["Optimize with Kernel Assistant"]
-    done = ClassState(
-        job="3", state="done", outcome="improved", offers=Offer.recommended, figure="2.1× vs torch.compile"
-    )
-    assert titles(done) == ["2.1× vs torch.compile · verified · show", "Kernels", "Review", "Apply", "Discard"]
+    assert titles(IMPROVED) == ["2.1× vs torch.compile · verified · show", "Kernels", "Review", "Apply", "Discard"]
     assert titles(ClassState(job="3", state="done", outcome="at_limit"))[0] == "Kernel Assistant: at limit · show"
     assert titles(ClassState(job="3", state="interrupted")) == ["Kernel Assistant: interrupted · continue"]
-    eager = ClassState(
-        job="3", outcome="no_measurable_gain", figure="1.9× vs eager", gain_over="eager", offers=Offer.possible
-    )
+    eager = replace(IMPROVED, outcome="no_measurable_gain", figure="1.9× vs eager", gain_over="eager")
+    eager = replace(eager, offers=Offer.possible)
     assert titles(eager)[:3] == ["1.9× vs eager · verified · show", "Kernels", "Review"]
     assert titles(eager)[3:] == ["Apply (torch.compile alone gives more)", "Discard"]
     open_ended = ClassState(job="3", state="done", outcome="inconclusive", unconfirmed="3")
     assert titles(open_ended)[1:] == ["Verify in full (job 3)", "Optimize again"]
     assert titles(ClassState(unconfirmed="4")) == ["Optimize with Kernel Assistant", "Verify in full (job 4)"]
-    old = ClassState(
-        job="3",
-        state="done",
-        outcome="improved",
-        offers=Offer.recommended,
-        figure="2×",
-        stale="Gate was edited since job 3",
-    )
+    old = replace(IMPROVED, stale="Gate was edited since job 3")
     assert titles(old) == ["stale: Gate was edited since job 3 · show", "Optimize again"]
     served = ClassState(applied=True, figure="2.1×", kernel_calls=9, fallbacks={"shape": 2, "gradient": 1})
     assert titles(served) == ["2.1× · verified · last run: 3 of 12 calls fell back (shape) · show", "Undo"]
-    assert titles(replace(done, applied=True))[1:] == ["Kernels", "Undo"]
+    assert titles(replace(IMPROVED, applied=True))[1:] == ["Kernels", "Undo"]
     view = running_job("Gate", "turn 2: correct")
-    assert titles(done, view) == ["Kernel Assistant: turn 2: correct", "Transcript", "Cancel"]
+    assert titles(IMPROVED, view) == ["Kernel Assistant: turn 2: correct", "Transcript", "Cancel"]
     assert titles(text=MODEL.replace("class Gate", "# kernel-assistant: ignore\nclass Gate")) == []
     broken = MODEL.replace("torch.relu(x)", "torch.relu((x)", 1)
     said = "syntax error on line 7: '(' was never closed"
-    assert titles(text=broken) == [said] and titles(done, text=broken) == [said, "Show"]
-    assert titles(served, text=broken) == [said, "Undo"] and titles(done, view, broken)[1:] == titles(done, view)
+    assert titles(text=broken) == [said] and titles(IMPROVED, text=broken) == [said, "Show"]
+    assert titles(served, text=broken) == [said, "Undo"]
+    assert titles(IMPROVED, view, broken)[1:] == titles(IMPROVED, view)
 
 
 def test_lenses_are_the_same_as_text():
     more = "\n\nclass Ä(nn.Module):\n    def forward(self, x): ...\n\nif 1:\n\tclass B(Gate): ...\n"
     text = MODEL + more + "\n\nclass Torn(nn.Module):\n    def forward(self, x): (\n"
-    states = {
-        "Gate": ClassState(
-            job="3", state="done", outcome="improved", offers=Offer.recommended, figure="2.1× vs torch.compile"
-        )
-    }
-    running = {"B": running_job("B", 'says "so"')}
+    states, running = {"Gate": IMPROVED}, {"B": running_job("B", 'says "so"')}
     for here in (snapshot(text), Snapshot("untitled:1", Path("1"), text, 1)):
         known = outline(text)
         found = json.loads(encoded(here, known, states, running))
@@ -210,9 +190,8 @@ def test_a_view_follows_its_job():
     view = fold(view, BaselineMeasured(eager_ms=3.0, compile_ms=2.0, floor_ms=0.1))
     view = fold(view, Progress(phase="search", message="searching", time=1000.0))
     assert view.percent == 15
-    best = BestImproved(
-        candidate="c", schedule="s", candidate_ms=1.0, speedup_vs_eager=3.0, speedup_vs_compile=2.0, time=1050.0
-    )
+    figures = {"candidate_ms": 1.0, "speedup_vs_eager": 3.0, "speedup_vs_compile": 2.0}
+    best = BestImproved(candidate="c", schedule="s", time=1050.0, **figures)
     view = fold(view, best)
     assert view.percent == 47 and view.message == "best so far: 2.00× vs torch.compile, not confirmed"
     assert view.document()["left"] == 20.0
@@ -267,13 +246,8 @@ def test_ignoring_keeps_indentation_and_line_ends():
 
 
 def test_settings_of_the_editor_are_options():
-    section = {
-        "target": "cpu",
-        "interpreter": "/p",
-        "budget": {"seconds": 9, "turns": None, "money": 0.5},
-        "host": "",
-        "lens": False,
-    }
+    budget = {"seconds": 9, "turns": None, "money": 0.5}
+    section = {"target": "cpu", "interpreter": "/p", "budget": budget, "host": "", "lens": False}
     assert flags_of(section) == {"target": "cpu", "python": "/p", "budget": 9, "money": 0.5}
     assert not switched_on(section, "lens") and switched_on(section, "inlay")
     assert section_of({"kernelAssistant": {"target": "cpu"}}) == section_of({"target": "cpu"}) == {"target": "cpu"}

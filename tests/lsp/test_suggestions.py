@@ -28,8 +28,7 @@ pytestmark = pytest.mark.asyncio
 
 CUDA = "__global__ void twice(float* x) {\n    int i = threadIdx.x;\n    \n}\n"
 CODE = "x[i] *= 2;"
-ROW = BufferSpec(name="x", dtype="f32", shape=("N",))
-OUT = BufferSpec(name="y", dtype="f32", shape=("N",))
+ROW, OUT = (BufferSpec(name=name, dtype="f32", shape=("N",)) for name in ("x", "y"))
 LAUNCH = Launch(symbol="twice", args=(("x", "x"), ("y", "y")), grid=("1", "1", "1"), block=("32", "1", "1"))
 PLAN = Plan(target="cuda", dims=("N",), inputs=(ROW,), outputs=(OUT,), launches=(LAUNCH,))
 
@@ -49,17 +48,8 @@ def kernel(workspace):
     return path
 
 
-def asked(editor, path):
-    params = types.InlineCompletionParams(
-        text_document=types.TextDocumentIdentifier(uri=path.as_uri()),
-        position=types.Position(2, 4),
-        context=types.InlineCompletionContext(trigger_kind=types.InlineCompletionTriggerKind.Automatic),
-    )
-    return editor.client.text_document_inline_completion_async(params)
-
-
 async def words(editor, path):
-    return [item.insert_text for item in await asked(editor, path)]
+    return [item.insert_text for item in await editor.completions(path, 2, 4)]
 
 
 @pytest.mark.programs
@@ -78,7 +68,7 @@ async def test_two_windows_label_a_continuation_until_it_has_passed(
     task = build_task(f"{model}:Gate", target="cpu", numerics="kernelbench")
     row = store.add_job(task, JobOptions(candidate=candidate), "cpu:0")
     store.mark_running(row.id)
-    store.mark_ended(row.id, JobState.done, result=passed(task))
+    store.mark_ended(row.id, JobState.done, result=results.result(target="cuda", outcome=JobOutcome.no_measurable_gain))
     store.close()
     assert await words(two, kernel) == [CODE]
 
@@ -86,8 +76,7 @@ async def test_two_windows_label_a_continuation_until_it_has_passed(
 @pytest.mark.programs
 @pytest.mark.slow
 async def test_clients_of_models_are_loaded_in_another_process(start_editor, endpoint, kernel):
-    editor = await start_editor()
-    editor.open(kernel)
+    editor = await start_editor(shows=kernel)
     server = psutil.Process(editor.client._server.pid)
     assert server.children() == []
     endpoint.answers += [says({"content": CODE}), fails(403), says({"content": CODE})]
@@ -136,11 +125,10 @@ async def test_typing_on_ends_the_reply_and_the_process_stays(start_editor, endp
             except OSError:
                 ended.set()
 
-    editor = await start_editor()
-    editor.open(kernel)
+    editor = await start_editor(shows=kernel)
     server = psutil.Process(editor.client._server.pid)
     endpoint.answers += [slow, says({"content": CODE})]
-    first = asyncio.create_task(asked(editor, kernel))
+    first = asyncio.create_task(editor.completions(kernel, 2, 4))
     assert await asyncio.to_thread(begun.wait, 20)
     (child,) = server.children()
     (number,) = editor.client.protocol._request_futures
@@ -150,7 +138,3 @@ async def test_typing_on_ends_the_reply_and_the_process_stays(start_editor, endp
     assert server.children() == [child]
     with pytest.raises(JsonRpcException):
         await first
-
-
-def passed(task):
-    return results.result(task=task.name, target="cuda", outcome=JobOutcome.no_measurable_gain)

@@ -33,16 +33,11 @@ def agent(home, tmp_path: Path, python_path: str):
 
     def talk(conversation: Callable[[Client], Any]) -> Any:
         environ = {name: value for name, value in os.environ.items() if not name.startswith("KERNEL_ASSISTANT_")}
-        environ |= {
-            "KERNEL_ASSISTANT_HOME": str(home),
-            "KERNEL_ASSISTANT_POLICY": "generator",
-            "KERNEL_ASSISTANT_FREE_WINS": "false",
-            "KERNEL_ASSISTANT_TURNS": "2",
-            "PYTHONPATH": python_path,
-        }
-        parameters = StdioServerParameters(
-            command=sys.executable, args=["-m", "kernel_assistant", "mcp"], env=environ, cwd=tmp_path
-        )
+        settings = {"HOME": str(home), "POLICY": "generator", "FREE_WINS": "false", "TURNS": "2"}
+        environ |= {f"KERNEL_ASSISTANT_{name}": value for name, value in settings.items()}
+        environ["PYTHONPATH"] = python_path
+        command = ["-m", "kernel_assistant", "mcp"]
+        parameters = StdioServerParameters(command=sys.executable, args=command, env=environ, cwd=tmp_path)
 
         async def run() -> Any:
             async with Client(stdio_client(parameters)) as client:

@@ -66,29 +66,34 @@ def test_tools_are_told_strictly(agent) -> None:
 
 
 def test_what_does_not_fit_is_an_answer(agent, module: Path) -> None:
+    takes = "optimize takes module (required), target, budget_seconds, policy, numerics, inputs, wait"
+    asked = [
+        ("optimize", {}, "missing required field `module`"),
+        ("optimize", {"module": str(module), "budget": 3}, "unknown field `budget`"),
+        ("optimize", {"module": str(module), "budget": 3}, takes),
+        ("optimize", {"module": str(module), "budget_seconds": "long"}, "budget_seconds"),
+        ("optimize", {"module": str(module), "target": "tpu"}, "target"),
+        ("optimize", {"module": "/no/such.py"}, "/no/such.py does not exist"),
+        ("optimize", {"module": "/no/such.py"}, "next: "),
+        ("result", {"job": 999999}, "no job '999999'"),
+        ("apply", {"what": str(module)}, "there is no job for"),
+        ("export", {"what": 999999, "form": "package", "folder": "kept"}, "no job '999999'"),
+        ("check", {}, "no applied kernels at or below ."),
+        ("nothing", {}, "there is no tool"),
+    ]
+
     async def talk(client):
-        call = client.call_tool
-        return [
-            refused(await call("optimize", {})),
-            refused(await call("optimize", {"module": str(module), "budget": 3})),
-            refused(await call("optimize", {"module": str(module), "budget_seconds": "long"})),
-            refused(await call("optimize", {"module": str(module), "target": "tpu"})),
-            refused(await call("optimize", {"module": "/no/such.py"})),
-            refused(await call("result", {"job": 999999})),
-            refused(await call("apply", {"what": str(module)})),
-            refused(await call("nothing", {})),
-            answered(await call("jobs", {"limit": 1}))["jobs"] is not None,
-        ]
+        told = [refused(await client.call_tool(name, arguments)) for name, arguments, _ in asked]
+        return told, answered(await client.call_tool("jobs", {"limit": 1}))
 
-    missing, unknown, kind, target, file, job, apply, tool, alive = agent(talk)
-    assert "missing required field `module`" in missing and "unknown field `budget`" in unknown
-    assert "optimize takes module (required), target, budget_seconds, policy, numerics, inputs, wait" in unknown
-    assert "budget_seconds" in kind and "target" in target
-    assert "/no/such.py does not exist" in file and "next: " in file
-    assert "no job '999999'" in job and "there is no job for" in apply and "there is no tool" in tool and alive
+    told, alive = agent(talk)
+    assert all(words in line for (_, _, words), line in zip(asked, told, strict=True)), told
+    assert alive["jobs"] is not None
 
 
-def test_hints_and_lines(agent, module: Path) -> None:
+def test_hints_lines_and_drafts_of_inputs(agent, module: Path) -> None:
+    bare = module.with_name("bare.py")
+    bare.write_text(TEXT.replace("# kernel-assistant", "# nothing"))
     told: list[tuple[float, str]] = []
 
     async def progress(value: float, total: float | None, message: str | None) -> None:
@@ -98,9 +103,10 @@ def test_hints_and_lines(agent, module: Path) -> None:
         hints = answered(await client.call_tool("hints", {"path": "net.py"}))
         asked = {"module": f"{module}:Net", "target": "cpu"}
         lines = answered(await client.call_tool("profile", asked, progress_callback=progress))
-        return hints, lines
+        return hints, lines, answered(await client.call_tool("draft", {"module": f"{bare}:Net"}))
 
-    hints, lines = agent(talk)
+    hints, lines, drafted = agent(talk)
+    assert drafted["class"] == "Net" and "kernel-assistant: inputs=" in drafted["text"]
     assert [(hint["code"], hint["class"], hint["line"]) for hint in hints["hints"]] == [("KA002", "Net", 8)]
     assert lines["outcome"] == "profiled"
     assert [(row["line"], row["share"]) for row in lines["lines"]["lines"]] == [(8, pytest.approx(1.0))]
@@ -213,19 +219,6 @@ def test_every_configuration_of_a_scanned_class_gets_a_job(agent, module: Path) 
     assert [part["calls"] for part in found["configurations"]] == [3, 3] and found["calls"] == 6
     assert applied["jobs"] == [part["job"] for part in found["configurations"]]
     assert undone["restored"]
-
-
-def test_inputs_are_drafted_and_nothing_is_checked_where_nothing_is_applied(agent, module: Path) -> None:
-    module.write_text(TEXT.replace("# kernel-assistant", "# nothing"))
-
-    async def talk(client):
-        drafted = answered(await client.call_tool("draft", {"module": f"{module}:Net"}))
-        wanted = {"what": 999999, "form": "package", "folder": "kept"}
-        return drafted, refused(await client.call_tool("check", {})), refused(await client.call_tool("export", wanted))
-
-    drafted, nothing, unknown = agent(talk)
-    assert drafted["class"] == "Net" and "kernel-assistant: inputs=" in drafted["text"]
-    assert "no applied kernels at or below ." in nothing and "no job '999999'" in unknown
 
 
 def test_verify_judges_a_candidate_of_the_agents_own(agent, module: Path) -> None:

@@ -19,6 +19,8 @@ from kernel_assistant_training.pipeline.recipe import RECIPES, Recipe, RecipeSta
 from kernel_assistant_training.pipeline.run_folder import PipelineFolder
 from kernel_assistant_training.tracking import EVALUATED
 
+SFT = 'target = "cpu"\n[[stage]]\nname = "sft"\nlimit = 9\n'
+
 
 def recipe(*stages, **rest):
     return Recipe(target="cpu", stage=stages, **rest)
@@ -33,11 +35,8 @@ def test_those_of_the_package_fit(name):
     found = load(name)
     inputs.check(msgspec.structs.replace(found, base="shipped"))
     assert found.about and found.stage[-1].kind == "export"
-
-
-def test_small_fits_into_a_hold():
-    """The limit is 25 minutes, including the time that stages take to end after their limits."""
-    assert load("small").limit <= 1460
+    # 25 minutes, including the time that stages take to end after their limits.
+    assert name != "small" or found.limit <= 1460
 
 
 @pytest.mark.parametrize(
@@ -48,12 +47,9 @@ def test_small_fits_into_a_hold():
         ('target = "cpu"\n[[stage]]\nname = "sfd"\nlimit = 1', "no kind 'sfd' (did you mean sft?)"),
         ('target = "cpu"\n[[stage]]\nname = "sft"\nlimit = 1\nlimits = 2', "limits"),
         ('target = "cpu"\n[[stage]]\nname = "sft"\nlimit = 0', "Expected `float` > 0.0 - at `$.stage[0].limit`"),
-        (
-            'target = "cpu"\n[[stage]]\nname = "sft"\nlimit = 9\noptions = { seconds = 9 }',
-            "does not end before its limit",
-        ),
-        ('target = "cpu"\n[[stage]]\nname = "sft"\nlimit = 9\nof = "rft"', "'rft' is no stage before it"),
-        ('target = "cpu"\n[[stage]]\nname = "sft"\nlimit = 9\nmodels = ["start"]', "are for eval stages"),
+        (f"{SFT}options = {{ seconds = 9 }}", "does not end before its limit"),
+        (f'{SFT}of = "rft"', "'rft' is no stage before it"),
+        (f'{SFT}models = ["start"]', "are for eval stages"),
         ('target = "cpu"\n' + '[[stage]]\nname = "sft"\nlimit = 9\n' * 2, "each of another name"),
     ],
 )
@@ -92,18 +88,10 @@ def finished(run, place, model="", **rest):
 
 
 def test_each_stage_starts_from_what_is_before_it(tmp_path):
-    asked = recipe(
-        stage("synth"),
-        stage("pretrain"),
-        stage("episodes"),
-        stage("more", kind="episodes", limit=100.0, options={"target": "cuda", "seconds": 90}),
-        stage("sft"),
-        stage("rft", options={"shards": False}),
-        stage("critic"),
-        stage("ppo-agent", of="pretrain", options={"known": ["{rft}/evaluations.jsonl", "x"]}),
-        gpus=2,
-        seed=3,
-    )
+    more = stage("more", kind="episodes", limit=100.0, options={"target": "cuda", "seconds": 90})
+    agent = stage("ppo-agent", of="pretrain", options={"known": ["{rft}/evaluations.jsonl", "x"]})
+    made = (stage("synth"), stage("pretrain"), stage("episodes"), more, stage("sft"))
+    asked = recipe(*made, stage("rft", options={"shards": False}), stage("critic"), agent, gpus=2, seed=3)
     inputs.check(asked)
     with PipelineFolder(tmp_path / "run", asked) as run:
         assert inputs.given(run, 1) == {"out": run.folder(1), "seed": 3, "base": None}
@@ -128,27 +116,16 @@ def test_each_stage_starts_from_what_is_before_it(tmp_path):
         finished(run, 0)
         (run.folder(0) / "tasks-00000.parquet").touch()
         command = inputs.command(run, 7, 0.0, "x")
-        assert command[1:7] == [
-            "-m",
-            "accelerate.commands.launch",
-            "--num_processes",
-            "2",
-            "-m",
-            "kernel_assistant_training",
-        ]
+        launcher = "-m accelerate.commands.launch --num_processes 2 -m kernel_assistant_training"
+        assert command[1:7] == launcher.split()
         assert command[command.index("--base") + 1] == str(base)
         assert command[command.index("--shards") + 1] == str(run.folder(0))
         assert command[command.index("--known") + 1 :] == [f"{run.folder(5)}/evaluations.jsonl", "x"]
 
 
 def test_the_best_model_is_exported(tmp_path):
-    asked = recipe(
-        stage("sft", options={"episodes": ["x"]}),
-        stage("rft"),
-        stage("eval", models=("start", "sft", "rft")),
-        stage("export", choose="pass_rate"),
-        base=str(tmp_path),
-    )
+    tuned = (stage("sft", options={"episodes": ["x"]}), stage("rft"), stage("eval", models=("start", "sft", "rft")))
+    asked = recipe(*tuned, stage("export", choose="pass_rate"), base=str(tmp_path))
     (tmp_path / "config.json").write_text("{}")
     inputs.check(asked)
     with PipelineFolder(tmp_path / "run", asked) as run:
@@ -172,14 +149,28 @@ def test_the_best_model_is_exported(tmp_path):
             inputs.command(run, 3, 0.0, "mine")
 
 
-@pytest.mark.slow
-def test_a_plan_is_made_without_running_anything(own_state, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture
+def train(own_state):
+    """A function: words → the ended process of `kernel-assistant train` with these words."""
 
     def train(*words):
         command = [sys.executable, "-m", "kernel_assistant", "train", *words]
         return subprocess.run(command, capture_output=True, text=True, env=os.environ, timeout=200, check=False)
 
+    return train
+
+
+def test_help_names_the_stages(train):
+    asked = train("--help")
+    assert asked.returncode == 0
+    assert all(name in asked.stdout for name in ("ppo-single", "rft", "critic", "ppo-agent"))
+    unknown = train("ppo")
+    assert unknown.returncode == 2 and "ppo-single" in unknown.stderr
+
+
+@pytest.mark.slow
+def test_a_plan_and_a_stages_help_are_made_without_running_anything(train, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     found = train("--recipe", "small", "--dry-run")
     assert found.returncode == 0, found.stderr
     folders = [Path(word) for line in found.stdout.splitlines() for word in line.split() if word.startswith("run/")]
@@ -188,6 +179,8 @@ def test_a_plan_is_made_without_running_anything(own_state, tmp_path, monkeypatc
     single = train("ppo-single", "--base", "x", "--out", "y", "--target", "cpu", "--iterations", "3", "--dry-run")
     assert single.returncode == 0
     assert {"  --base x", "  --iterations 3", "  --seed 0"} <= set(single.stdout.splitlines())
+    help_of_stage = train("critic", "--help")
+    assert help_of_stage.returncode == 0 and "--trajectories" in help_of_stage.stdout
     wrong = train("ppo-single", "--iteration", "x", "--dry-run")
     assert wrong.returncode == 2 and "Traceback" not in wrong.stderr
     assert list(tmp_path.iterdir()) == [tmp_path / "home"]

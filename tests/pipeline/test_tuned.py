@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,15 +15,9 @@ from kernel_assistant_training.ppo.model.base import ADAPTER
 from kernel_assistant_training.stages.export import as_folder
 from kernel_assistant_training.stages.fine_tuning import fit
 from tests.base.models import save
-from tests.common.threads import one_thread
+from tests.ppo.conftest import on_one_thread  # noqa: F401 - a fixture for every test here
 
 ROWS = [Tokens([5, 6, 7, 8, 9, 10], [False, False, True, True, True, True])] * 8
-
-
-@pytest.fixture(autouse=True)
-def on_one_thread():
-    with one_thread():
-        yield
 
 
 def options(base, out, **rest):
@@ -39,10 +32,7 @@ def loss(model):
         return float(model(input_ids=ids, labels=torch.where(ids < 7, -100, ids)).loss)
 
 
-def logits(folder_or_model):
-    model = folder_or_model
-    if isinstance(model, Path):
-        model = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+def logits(model):
     with torch.inference_mode():
         return model(input_ids=torch.tensor([ROWS[0].ids])).logits.float()
 
@@ -61,7 +51,8 @@ def test_another_family_learns_and_is_saved_in_its_own_form(tmp_path, lora):
     assert json.loads((tmp_path / "out" / "figures.json").read_text()) == figures
     exported = as_folder(tmp_path / "out", tmp_path / "exported" / "model")
     assert exported["merged"] == bool(lora)
+    shipped = AutoModelForCausalLM.from_pretrained(tmp_path / "exported" / "model", dtype=torch.float32)
     # Weights are in bfloat16 there.
-    assert torch.allclose(logits(tmp_path / "exported" / "model"), logits(after), atol=0.15)
-    assert not torch.allclose(logits(base), logits(after), atol=0.5)
+    assert torch.allclose(logits(shipped), logits(after), atol=0.15)
+    assert not torch.allclose(logits(before), logits(after), atol=0.5)
     assert {file.name for file in (tmp_path / "exported" / "model").iterdir()} >= {"config.json", "tokenizer.json"}

@@ -93,36 +93,30 @@ def usage(prompt: int, completion: int) -> dict[str, Any]:
     return {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [], "usage": counted}
 
 
-def says(*deltas: dict[str, Any], finish: str = "stop") -> Answer:
-    """A complete stream of a reply."""
+def streams(*documents: dict[str, Any] | str) -> Answer:
+    """A stream of these documents, as they are."""
 
     def answer(request: Handler) -> None:
         request.begin()
-        for delta in deltas:
-            request.event(chunk(delta))
-        request.event(chunk({}, finish))
-        request.event(usage(120, len(deltas)))
-        request.event("[DONE]")
+        for document in documents:
+            request.event(document)
 
     return answer
+
+
+def says(*deltas: dict[str, Any], finish: str = "stop") -> Answer:
+    """A complete stream of a reply."""
+    return streams(*map(chunk, deltas), chunk({}, finish), usage(120, len(deltas)), "[DONE]")
 
 
 def samples(ids: Sequence[int], finish: str | None = "stop", logprobs: int | None = None) -> Answer:
-    """A streamed completion with one token in each chunk and its log-probability, which is sent if `logprobs` is
-    set.
-    """
-
-    def answer(request: Handler) -> None:
-        request.begin()
-        for place, number in enumerate(ids):
-            given = {"token_logprobs": [-0.25 * place]} if logprobs is None or place < logprobs else None
-            words = "" if number > 1000 else chr(number)
-            request.event(completion(words, token_ids=[number], logprobs=given))
-        if finish:
-            request.event(completion("", finish))
-            request.event("[DONE]")
-
-    return answer
+    """A streamed completion with a token in each chunk; all have log-probabilities, or only the first `logprobs`."""
+    documents: list[dict[str, Any] | str] = []
+    for position, number in enumerate(ids):
+        given = {"token_logprobs": [-0.25 * position]} if logprobs is None or position < logprobs else None
+        words = "" if number > 1000 else chr(number)
+        documents.append(completion(words, token_ids=[number], logprobs=given))
+    return streams(*documents, *([completion("", finish), "[DONE]"] if finish else []))
 
 
 def completion(text: str, finish: str | None = None, **extra: Any) -> dict[str, Any]:
@@ -132,16 +126,24 @@ def completion(text: str, finish: str | None = None, **extra: Any) -> dict[str, 
 
 def calling(*wanted: tuple[str, dict[str, Any]]) -> Answer:
     """A stream with tool calls."""
-    parts = [
-        {
-            "index": place,
-            "id": f"id{place}",
-            "type": "function",
-            "function": {"name": name, "arguments": json.dumps(how)},
-        }
-        for place, (name, how) in enumerate(wanted)
-    ]
+    functions = [{"name": name, "arguments": json.dumps(how)} for name, how in wanted]
+    parts = [{"index": n, "id": f"id{n}", "type": "function", "function": one} for n, one in enumerate(functions)]
     return says({"tool_calls": parts}, finish="tool_calls")
+
+
+def held(begun: threading.Event, gone: threading.Event, *, writes: bool = True) -> Answer:
+    """A reply that begins with a word, if `writes`, and then waits; `gone` is set when the client has left."""
+
+    def answer(request: Handler) -> None:
+        if writes:
+            request.begin()
+            request.event(chunk({"content": "a"}))
+        begun.set()
+        request.connection.settimeout(60)
+        if request.connection.recv(1) == b"":
+            gone.set()
+
+    return answer
 
 
 def text(words: str) -> Answer:

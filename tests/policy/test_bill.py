@@ -76,11 +76,9 @@ def test_results_and_jobs_of_older_versions_stay_readable():
 
 
 @pytest.fixture
-def settings(tmp_path, monkeypatch):
+def settings(tmp_path, registered):
     """A function: fields → settings, with two models in the registry of which one has a price."""
-    monkeypatch.setenv("KERNEL_ASSISTANT_HOME", str(tmp_path))
-    registry_file().parent.mkdir(parents=True)
-    registry_file().write_text(
+    registered(
         '[old]\nkind = "endpoint"\nwhere = "http://a/v1"\n\n'
         '[paid]\nkind = "endpoint"\nwhere = "http://b/v1"\nprice_in = 2\nprice_out = 0\n'
     )

@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 import time
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Any
 
@@ -15,16 +16,26 @@ from kernel_assistant.errors import Cancelled
 from kernel_assistant.policy.chat import ChatClient, ChatSettings
 from kernel_assistant.policy.client import STOPPED, PolicyError, ReplySoFar, Request
 from kernel_assistant.records.transcript import Message, ToolCall
-from tests.policy.endpoint import Endpoint, Handler, chunk, fails, says, text, usage, whole
+from tests.policy.endpoint import Handler, chunk, fails, held, says, streams, text, usage, whole
 
 ASK = Request((Message(role="user", content="hello"),), ({"type": "function", "function": {"name": "list"}},), 100)
 
 
 @pytest.fixture
-def client(endpoint):
-    made = ChatClient(ChatSettings(url=endpoint.url, model="m", key="k", first_pause=0.01, silence=2.0))
-    yield made
-    made.close()
+def client_with(endpoint):
+    """A function: settings → a client of the endpoint."""
+    with ExitStack() as clients:
+
+        def make(**settings: Any) -> ChatClient:
+            known = {"url": endpoint.url, "model": "m", "first_pause": 0.01}
+            return clients.enter_context(closing(ChatClient(ChatSettings(**known | settings))))
+
+        yield make
+
+
+@pytest.fixture
+def client(client_with):
+    return client_with(key="k", silence=2.0)
 
 
 def complete(client: ChatClient, request: Request = ASK) -> Message:
@@ -64,23 +75,19 @@ def test_tool_calls_come_in_pieces(client, endpoint):
 
 
 def test_what_utf8_cannot_say_is_replaced(client, endpoint):
-    endpoint.answers.append(
-        says({"content": "a\ud800b"}, {"tool_calls": [{"index": 0, "function": {"arguments": ""}}]})
-    )
+    nameless = {"tool_calls": [{"index": 0, "function": {"arguments": ""}}]}
+    endpoint.answers.append(says({"content": "a\ud800b"}, nameless))
     reply = complete(client)
     assert (reply.content, reply.tool_calls) == ("a?b", (ToolCall(id="call_0", name="unnamed", arguments="{}"),))
 
 
 def test_token_ids_and_log_probabilities_where_there_are_any(client, endpoint):
-    def answer(request: Handler) -> None:
-        request.begin()
-        for number in (7, 8):
-            probable = {"content": [{"token": "a", "logprob": -0.5 * number, "bytes": None, "top_logprobs": []}]}
-            request.event(chunk({"content": "a"}, token_ids=[number], logprobs=probable))
-        request.event(chunk({}, "stop"))
-        request.event("[DONE]")
-
-    endpoint.answers.append(answer)
+    known = {"token": "a", "bytes": None, "top_logprobs": []}
+    said = [
+        chunk({"content": "a"}, token_ids=[number], logprobs={"content": [{**known, "logprob": -0.5 * number}]})
+        for number in (7, 8)
+    ]
+    endpoint.answers.append(streams(*said, chunk({}, "stop"), "[DONE]"))
     reply = complete(client)
     assert (reply.token_ids, reply.logprobs) == ((7, 8), (-3.5, -4.0))
 
@@ -100,18 +107,10 @@ def test_a_server_with_another_word_for_the_bound(client, endpoint):
     assert endpoint.bodies[1]["logprobs"] is True
 
 
-def _broken_off(request: Handler) -> None:
-    request.begin()
-    request.event(chunk({"content": "half a sen"}))
-
-
 def _killed(request: Handler) -> None:
     """The connection breaks after the reply has begun in HTTP's chunks, as when a server dies."""
     request.protocol_version = "HTTP/1.1"
-    request.send_response(200)
-    request.send_header("content-type", "text/event-stream")
-    request.send_header("transfer-encoding", "chunked")
-    request.end_headers()
+    request.begin(transfer_encoding="chunked")
     event = f"data: {json.dumps(chunk({'content': 'half a sen'}))}\n\n".encode()
     request.wfile.write(f"{len(event):x}\r\n".encode() + event + b"\r\n")
     request.close_connection = True
@@ -126,32 +125,16 @@ def _not_a_stream(request: Handler) -> None:
     request.wfile.write(b"<html>welcome</html>")
 
 
-def _no_json(request: Handler) -> None:
-    request.begin()
-    request.event("{this is not json")
-
-
-def _odd(request: Handler) -> None:
-    request.begin()
-    request.event({"choices": [{"finish_reason": "stop"}], "usage": 3})
-
-
-def _error_in_the_stream(request: Handler) -> None:
-    request.begin()
-    request.event(chunk({"content": "half"}))
-    request.event({"error": {"message": "out of memory"}})
-
-
 @pytest.mark.parametrize(
     ("bad", "kind"),
     [
         (fails(500), "server"),
-        (_broken_off, "truncated"),
+        (streams(chunk({"content": "half a sen"})), "truncated"),
         (_killed, "truncated"),
         (_not_a_stream, "nonsense"),
-        (_no_json, "nonsense"),
-        (_odd, "nonsense"),
-        (_error_in_the_stream, "server"),
+        (streams("{this is not json"), "nonsense"),
+        (streams({"choices": [{"finish_reason": "stop"}], "usage": 3}), "nonsense"),
+        (streams(chunk({"content": "half"}), {"error": {"message": "out of memory"}}), "server"),
     ],
 )
 def test_what_may_pass_is_tried_again_and_has_a_name(client, endpoint, bad, kind):
@@ -184,11 +167,9 @@ def test_what_will_not_pass_is_not_tried_again(client, endpoint, status, message
 
 
 @pytest.mark.parametrize("status", [429, 529])
-def test_a_busy_server_is_asked_again_when_it_says_to(endpoint, status):
-    client = ChatClient(ChatSettings(url=endpoint.url, model="m", first_pause=3600, longest_pause=3600))
+def test_a_busy_server_is_asked_again_when_it_says_to(client_with, endpoint, status):
     endpoint.answers += [fails(status, "slow down", retry_after="0.01")] * 6 + [text("fine")]
-    assert complete(client).content == "fine"
-    client.close()
+    assert complete(client_with(first_pause=3600, longest_pause=3600)).content == "fine"
 
 
 @pytest.mark.parametrize("key", ["sk-proj-abcdef1234567890", "sk-ab***************xyz"])
@@ -243,53 +224,37 @@ def test_a_server_that_takes_no_tools_gets_them_as_text(client, endpoint, status
     assert result == {"role": "user", "content": "Result of list:\ntwo files\n\nhurry"}
 
 
-def test_a_dead_endpoint_is_unreachable():
+def test_a_dead_endpoint_is_unreachable(client_with):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    client = ChatClient(ChatSettings(url=f"http://127.0.0.1:{port}/v1", model="m", first_pause=0.01))
     with pytest.raises(PolicyError, match="cannot be reached") as caught:
-        complete(client)
+        complete(client_with(url=f"http://127.0.0.1:{port}/v1"))
     assert caught.value.kind == "unreachable"
-    client.close()
 
 
-def test_a_server_that_is_started_again_is_waited_for(endpoint):
+def test_a_server_that_is_started_again_is_waited_for(client_with, endpoint):
     looks = iter([True, True, False])
-    how = {"attempts": 2, "first_pause": 0.01, "longest_pause": 0.01, "comes_back": lambda: next(looks)}
-    client = ChatClient(ChatSettings(url=endpoint.url, model="m", **how))
+    client = client_with(attempts=2, longest_pause=0.01, comes_back=lambda: next(looks))
     endpoint.answers += [_killed, fails(503), fails(503), text("fine")]
     assert complete(client).content == "fine"
     endpoint.answers += [fails(503)] * 2
     with pytest.raises(PolicyError, match="2 attempts"):
         complete(client)
-    client.close()
 
 
-def test_silence_is_a_timeout(endpoint):
-    client = ChatClient(ChatSettings(url=endpoint.url, model="m", silence=0.2, attempts=2, first_pause=0.01))
+def test_silence_is_a_timeout(client_with, endpoint):
     endpoint.answers += [_silent, _silent]
     with pytest.raises(PolicyError) as caught:
-        complete(client)
+        complete(client_with(silence=0.2, attempts=2))
     assert caught.value.kind == "timeout"
-    client.close()
 
 
 @pytest.mark.parametrize("begins", [True, False])
 def test_cancelling_closes_the_connection(client, endpoint, begins):
     """Cancels during the stream, and before the first byte. The server notices that the connection is closed."""
     stop, gone = threading.Event(), threading.Event()
-
-    def slow(request: Handler) -> None:
-        if begins:
-            request.begin()
-            request.event(chunk({"content": "a"}))
-        stop.set()
-        request.connection.settimeout(20)
-        if request.connection.recv(1) == b"":
-            gone.set()
-
-    endpoint.answers.append(slow)
+    endpoint.answers.append(held(stop, gone, writes=begins))
     with pytest.raises(Cancelled):
         client.complete(ASK, stop.is_set)
     assert gone.wait(60)
@@ -297,12 +262,10 @@ def test_cancelling_closes_the_connection(client, endpoint, begins):
     assert complete(client).content == "fine"
 
 
-def test_cancelling_ends_a_pause_between_attempts(endpoint: Endpoint):
-    client = ChatClient(ChatSettings(url=endpoint.url, model="m", first_pause=3600, longest_pause=3600))
+def test_cancelling_ends_a_pause_between_attempts(client_with, endpoint):
     endpoint.answers.append(fails(500))
     with pytest.raises(Cancelled):
-        client.complete(ASK, lambda: bool(endpoint.bodies))
-    client.close()
+        client_with(first_pause=3600, longest_pause=3600).complete(ASK, lambda: bool(endpoint.bodies))
 
 
 def test_a_reply_is_watched_while_it_is_written_and_may_be_ended(client, endpoint):
@@ -336,11 +299,6 @@ def test_a_reply_is_watched_while_it_is_written_and_may_be_ended(client, endpoin
 
 
 def test_usage_may_come_without_choices(client, endpoint):
-    def answer(request: Handler) -> None:
-        request.begin()
-        request.event(chunk({"content": "a"}, "length"))
-        request.event(usage(5, 1))
-
-    endpoint.answers.append(answer)
+    endpoint.answers.append(streams(chunk({"content": "a"}, "length"), usage(5, 1)))
     reply = complete(client)
     assert (reply.finish_reason, reply.usage.prompt_tokens) == ("length", 5)

@@ -1,6 +1,4 @@
-"""TokenClient: the tokens that it sends and receives, with a server on this machine. tests/serving tests it with the
-real server.
-"""
+"""TokenClient: the tokens that it sends and receives, with a server on this machine; tests/serving has the real one."""
 
 from __future__ import annotations
 
@@ -12,8 +10,7 @@ from kernel_assistant.policy.chat_tokens import TokenClient, takes_tokens
 from kernel_assistant.policy.client import PolicyError, Request
 from kernel_assistant.policy.connect import connect
 from kernel_assistant.records.transcript import Message
-from kernel_assistant.serving.registry import registry_file
-from tests.policy.endpoint import Handler, completion, fails, samples
+from tests.policy.endpoint import chunk, completion, fails, samples, streams
 
 START, END = [1001], [1002]
 ASK = (Message(role="system", content="s"), Message(role="user", content="t"))
@@ -60,25 +57,14 @@ def test_a_reply_that_was_cut_gets_its_end(client, endpoint):
     assert endpoint.bodies[1]["prompt"] == [*endpoint.bodies[0]["prompt"], 65, *END, *asked]
 
 
-def _chat(request: Handler) -> None:
-    request.begin()
-    request.event({"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}]})
-
-
-def _error(request: Handler) -> None:
-    request.begin()
-    request.event(completion("a"))
-    request.event({"error": {"message": "EngineCore died"}})
-
-
 @pytest.mark.parametrize(
     ("bad", "kind"),
     [
         (fails(500), "server"),
-        (_error, "server"),
+        (streams(completion("a"), {"error": {"message": "EngineCore died"}}), "server"),
         (samples([65], None), "truncated"),
         (samples([65, 66], logprobs=1), "nonsense"),
-        (_chat, "nonsense"),
+        (streams(chunk({"content": "a"}, "stop")), "nonsense"),
     ],
 )
 def test_every_failure_has_its_name(client, endpoint, bad, kind):
@@ -97,10 +83,8 @@ def test_a_tokenizer_that_goes_is_a_failure_of_the_endpoint(client, endpoint):
     assert (caught.value.kind, endpoint.bodies) == ("refused", [])
 
 
-def test_compact_models_are_asked_by_tokens_where_the_server_takes_them(tmp_path, monkeypatch, endpoint):
-    monkeypatch.setenv("KERNEL_ASSISTANT_HOME", str(tmp_path))
-    registry_file().parent.mkdir(parents=True)
-    registry_file().write_text(f'[box]\nkind = "endpoint"\nwhere = "{endpoint.url}"\ncompact = true\n')
+def test_compact_models_are_asked_by_tokens_where_the_server_takes_them(tmp_path, registered, endpoint):
+    registered(f'[box]\nkind = "endpoint"\nwhere = "{endpoint.url}"\ncompact = true\n')
     kinds = {}
     for endpoint.takes_tokens in (True, False):
         assert takes_tokens(endpoint.url, "", "small") is endpoint.takes_tokens

@@ -10,12 +10,10 @@ from kernel_assistant.errors import MissingError, UsageError
 from kernel_assistant.policy.connect import connect
 from kernel_assistant.serving import registry
 from kernel_assistant.serving.errors import NoModelError
-from kernel_assistant.serving.registry import registry_file
 
 
 @pytest.fixture
-def settings(tmp_path, monkeypatch):
-    monkeypatch.setenv("KERNEL_ASSISTANT_HOME", str(tmp_path))
+def settings(tmp_path, registered, monkeypatch):
     monkeypatch.setenv("KERNEL_ASSISTANT_API_KEY", "secret")
     return resolve(tmp_path)[0]
 
@@ -40,25 +38,21 @@ def test_of_several_models_one_must_be_named(settings, endpoint):
     assert connect(settings, endpoint.url, "large").context_tokens == 8192
 
 
-def test_a_registered_endpoint(settings, endpoint, monkeypatch):
-    registry_file().parent.mkdir(parents=True)
-    registry_file().write_text(
-        f'[box]\nkind = "endpoint"\nwhere = "{endpoint.url}"\nremote_name = "small"\nkey_variable = "BOX_KEY"\n'
-        "compact = true\n"
-    )
+def test_a_registered_endpoint(settings, registered, endpoint, monkeypatch):
+    rest = 'remote_name = "small"\nkey_variable = "BOX_KEY"\ncompact = true\n'
+    registered(f'[box]\nkind = "endpoint"\nwhere = "{endpoint.url}"\n{rest}')
     monkeypatch.setenv("BOX_KEY", "other")
     found = connect(settings, "", "box")
     assert (found.endpoint.model, found.endpoint.key, found.compact) == ("small", "other", True)
 
 
-def test_a_model_of_an_earlier_language_is_refused(settings, tmp_path):
+def test_a_model_of_an_earlier_language_is_refused(settings, registered, tmp_path):
     writer = gguf.GGUFWriter(str(tmp_path / "old.gguf"), "llama")
     writer.add_name("kernel-assistant")
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.close()
-    registry_file().parent.mkdir(parents=True, exist_ok=True)
-    registry_file().write_text(f'["old"]\nkind = "gguf"\nwhere = "{tmp_path}/old.gguf"\ncompact = true\n')
+    registered(f'["old"]\nkind = "gguf"\nwhere = "{tmp_path}/old.gguf"\ncompact = true\n')
     with pytest.raises(UsageError, match="model old writes kernels in the language of an earlier version"):
         connect(settings, "", "old")
 

@@ -6,13 +6,10 @@ from itertools import islice
 
 import pytest
 
-from kernel_assistant.agent.directives import candidate_from
 from kernel_assistant_training.episodes.subject import subjects
-from kernel_assistant_training.evaluation.tasks import of_graph
 from kernel_assistant_training.evaluation.worker import EvaluationJob
 from kernel_assistant_training.ppo.pool.host_group import HostGroup
-from kernel_assistant_training.ppo.pool.pool import EvaluationRequest
-from tests.pool.hosts import OPTIONS
+from tests.pool.hosts import OPTIONS, requests
 
 
 @pytest.fixture(autouse=True)
@@ -39,17 +36,7 @@ def fleet():
 @pytest.fixture(scope="session")
 def asked():
     """A right candidate and one that does not compile, for each of three tasks."""
-    found = []
-    for subject in islice(subjects(1, "cpu"), 3):
-        task, source = of_graph(subject.graph, "cpu"), subject.answers[0].source
-        versions = [source, source.replace("{\n", "{\n  undeclared;\n", 1)]
-        found.append(
-            [
-                EvaluationRequest(task, candidate_from({"kernel.cpp": text}, task.graph, "cpu", task.canonical))
-                for text in versions
-            ]
-        )
-    return found
+    return [requests(subject, "undeclared;") for subject in islice(subjects(1, "cpu"), 3)]
 
 
 @pytest.fixture

@@ -25,10 +25,7 @@ def other(**changed):
     [
         (other(name="NVIDIA H100 80GB HBM3"), "b has device NVIDIA H100 80GB HBM3; a has device NVIDIA H200: "),
         (other(driver="570.10.01"), "b has driver 570; a has driver 580: "),
-        (
-            other(toolkit="Build cuda_12.8", torch="2.10.0"),
-            "b has toolkit Build cuda_12.8, torch 2.10.0; a has ",
-        ),
+        (other(toolkit="Build cuda_12.8", torch="2.10.0"), "b has toolkit Build cuda_12.8, torch 2.10.0; a has "),
     ],
 )
 def test_another_kind_of_machine_is_refused_with_both_named(machine, said):

@@ -14,9 +14,8 @@ def test_places_of_every_kind():
     assert places(["local"]) == [HostAddress("local")]
     assert places(["local:2", "ray:auto"]) == [HostAddress("local", workers=2), HostAddress("ray", "auto")]
     assert places(["ray://head:10001?workers=16"]) == [HostAddress("ray", "ray://head:10001", 16)]
-    assert places(["ray:auto?workers=8&python=/opt/venv/bin/python"]) == [
-        HostAddress("ray", "auto", 8, "/opt/venv/bin/python")
-    ]
+    python = "/opt/venv/bin/python"
+    assert places([f"ray:auto?workers=8&python={python}"]) == [HostAddress("ray", "auto", 8, python)]
     assert places([]) == []
 
 

@@ -26,12 +26,13 @@ from kernel_assistant_training.ppo.pool.pool import EvaluationPool, PoolOptions
 from tests.common.caches import new_cache
 from tests.pool.hosts import OPTIONS, RIGHT, listening, outcomes
 
+pytestmark = pytest.mark.cluster
 HAS_RAY = importlib.util.find_spec("ray") is not None
-needs_ray = pytest.mark.skipif(not HAS_RAY, reason="needs Ray: pip install 'kernel-assistant[train-ray]'")
+NEEDS = "needs Ray: pip install 'kernel-assistant[train-ray]'"
+needs_ray = pytest.mark.skipif(not HAS_RAY, reason=NEEDS)
 AUTO = HostAddress("ray", "auto")
 
 
-@pytest.mark.cluster
 @pytest.mark.skipif(HAS_RAY, reason="for machines without Ray")
 def test_without_ray_it_says_what_to_install():
     with pytest.raises(MissingError, match="Ray is not installed here") as caught:
@@ -40,7 +41,6 @@ def test_without_ray_it_says_what_to_install():
 
 
 # Before the tests with a cluster, to which this process is connected.
-@pytest.mark.cluster
 @needs_ray
 def test_without_a_cluster_it_says_how_to_start_one():
     with pytest.raises(MissingError, match="no Ray cluster at auto: ") as caught:
@@ -48,7 +48,6 @@ def test_without_a_cluster_it_says_how_to_start_one():
     assert "ray start --head" in caught.value.next_step
 
 
-@pytest.mark.cluster
 @needs_ray
 def test_a_call_without_a_cluster_starts_none_of_its_own():
     ray = ray_hosts.imported()
@@ -67,6 +66,8 @@ def cluster(own_templates, tmp_path_factory, python_path):
     """A node with one processor, to which this process is connected. The process would end if that node
     disappeared.
     """
+    if not HAS_RAY:
+        pytest.skip(NEEDS)
     with pytest.MonkeyPatch.context() as patch:
         home = tmp_path_factory.mktemp("home")
         new_cache(home / "cache")
@@ -110,9 +111,8 @@ def at(node):
 def actor_of(node):
     """The process of the actor on a node."""
     (raylet,) = node.all_processes["raylet"]
-    (actor,) = [
-        one for one in psutil.Process(raylet.process.pid).children() if one.cmdline()[0].startswith("ray::HostActor")
-    ]
+    children = psutil.Process(raylet.process.pid).children()
+    (actor,) = [one for one in children if one.cmdline()[0].startswith("ray::HostActor")]
     return actor
 
 
@@ -140,8 +140,6 @@ def void(jobs):
     return sum(outcomes(job).count(None) for job in jobs)
 
 
-@pytest.mark.cluster
-@needs_ray
 @pytest.mark.slow
 def test_node_that_vanishes_costs_what_it_was_at_and_ray_starts_its_actor_on_another(cluster, another, fleet, jobs):
     vanishing = another()
@@ -159,8 +157,6 @@ def test_node_that_vanishes_costs_what_it_was_at_and_ray_starts_its_actor_on_ano
     assert lines[1:] == [f"{name}: judges again"]
 
 
-@pytest.mark.cluster
-@needs_ray
 @pytest.mark.slow
 def test_actor_that_dies_ends_its_workers_and_comes_back(cluster, fleet, jobs):
     """It is the only host: the round waits for it."""
@@ -181,8 +177,6 @@ def test_actor_that_dies_ends_its_workers_and_comes_back(cluster, fleet, jobs):
     assert ended(family)
 
 
-@pytest.mark.cluster
-@needs_ray
 @pytest.mark.slow
 def test_actor_without_workers_gets_another_process(cluster, fleet, jobs, tmp_path):
     """Its interpreter is gone for a moment, in which its processes are killed."""
@@ -209,8 +203,6 @@ def test_actor_without_workers_gets_another_process(cluster, fleet, jobs, tmp_pa
     assert before[0].pid != actor_of(cluster.head_node).pid
 
 
-@pytest.mark.cluster
-@needs_ray
 @pytest.mark.slow
 def test_no_node_with_room_for_the_actor(cluster, another, fleet, jobs):
     """The round fails after its patience."""
@@ -223,19 +215,12 @@ def test_no_node_with_room_for_the_actor(cluster, another, fleet, jobs):
     assert len(lines) == 1
 
 
-@pytest.mark.cluster
-@needs_ray
 @pytest.mark.slow
 def test_pool_in_a_cluster_judges_once(cluster, asked, tmp_path):
     lines = []
-    options = PoolOptions(
-        target="cpu",
-        out=tmp_path / "run",
-        cache=tmp_path / "cache",
-        python="/nowhere/python",
-        pool=(f"ray:auto?workers=2&python={sys.executable}",),
-        tell=lines.append,
-    )
+    pool = (f"ray:auto?workers=2&python={sys.executable}",)
+    here = PoolOptions("cpu", tmp_path / "run", tmp_path / "cache", "/nowhere/python")
+    options = replace(here, pool=pool, tell=lines.append)
     (right, broken), (other, _), _ = asked
     with EvaluationPool(options) as pool:
         assert pool.workers == [], "nothing runs here"
@@ -262,8 +247,6 @@ def test_pool_in_a_cluster_judges_once(cluster, asked, tmp_path):
     assert device_kind(facts()) in (tmp_path / "run" / "evaluations.jsonl").read_text()
 
 
-@pytest.mark.cluster
-@needs_ray
 @pytest.mark.slow
 def test_actors_end_with_the_trainer(cluster):
     """Also if it is killed."""
@@ -272,10 +255,8 @@ def test_actors_end_with_the_trainer(cluster):
         f"ray_hosts.connected('{cluster.address}');"
         "host = ray_hosts.connections(AUTO, 'cpu')[0](OPTIONS); print('ready', flush=True); sys.stdin.read()"
     )
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=pipe, stdout=pipe, cwd=Path(__file__).parents[2]
-    ) as trainer:
+    pipes, root = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}, Path(__file__).parents[2]
+    with subprocess.Popen([sys.executable, "-c", code], cwd=root, **pipes) as trainer:
         assert trainer.stdout.readline() == b"ready\n"
         family = with_children(actor_of(cluster.head_node))
         assert len(family) > 1
@@ -283,8 +264,6 @@ def test_actors_end_with_the_trainer(cluster):
     assert ended(family)
 
 
-@pytest.mark.cluster
-@needs_ray
 @pytest.mark.slow
 def test_nodes_without_what_is_needed(another, fleet, tmp_path, python_path):
     """One has another version of this package, one has none."""
@@ -304,8 +283,6 @@ def test_nodes_without_what_is_needed(another, fleet, tmp_path, python_path):
             fleet(at(node))
 
 
-@pytest.mark.cluster
-@needs_ray
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("changed", "kind", "said"),

@@ -86,9 +86,10 @@ def many(asked):
         return type(right.candidate)(plan=right.candidate.plan, sources=sources, origin="model")
 
     def make(*counts):
+        numbers = [range(100 * index, 100 * index + count) for index, count in enumerate(counts)]
         return [
-            EvaluationJob(some[0].task, tuple((candidate(100 * place + number), Tier.quick) for number in range(count)))
-            for place, (some, count) in enumerate(zip(itertools.cycle(asked), counts, strict=False))
+            EvaluationJob(some[0].task, tuple((candidate(number), Tier.quick) for number in those))
+            for some, those in zip(itertools.cycle(asked), numbers, strict=False)
         ]
 
     return make
@@ -147,11 +148,8 @@ def test_candidates_of_the_next_jobs_are_built_and_some_are_left_for_whoever_is_
         thread.start()
         while sum(len(host.given) for host in hosts) < len(hosts):
             free.wait(0.01)
-        each = AHEAD if len(hosts) == 1 else 1
-        built = [
-            [jobs[place], *jobs[len(hosts) + place * each : len(hosts) + (place + 1) * each]]
-            for place in range(len(hosts))
-        ]
+        each, count = AHEAD if len(hosts) == 1 else 1, len(hosts)
+        built = [[jobs[n], *jobs[count + n * each : count + (n + 1) * each]] for n in range(count)]
         assert [host.begun for host in hosts] == [[job.candidates for job in some] for some in built]
         free.set()
         thread.join(60)

@@ -6,13 +6,10 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from random import Random
 
-import msgspec
 import pytest
 import torch
 
-from kernel_assistant.environment.ceilings import keep_ceilings
 from kernel_assistant.records.transcript import Message
-from kernel_assistant.targets.detect import detect
 from kernel_assistant_training.architecture import SMALL, Llama
 from kernel_assistant_training.conversation import Encoder
 from kernel_assistant_training.episodes.subject import subjects
@@ -20,8 +17,13 @@ from kernel_assistant_training.evaluation.tasks import Task, of_graph
 from kernel_assistant_training.folder import save_folder
 from kernel_assistant_training.lessons.lesson import FINISH
 from kernel_assistant_training.ppo.model.actor import Actor
+from kernel_assistant_training.ppo.play import PlayOptions
+from kernel_assistant_training.ppo.stage import StageOptions
+from kernel_assistant_training.ppo.updates.kl import KlControl
+from kernel_assistant_training.ppo.updates.update import UpdateOptions
 from kernel_assistant_training.synth import prompt
 from kernel_assistant_training.tokenizer import load, vocabulary_size
+from tests.common.caches import known_cpu
 from tests.common.threads import one_thread
 
 #: Steps until the answers are known by heart.
@@ -49,8 +51,7 @@ def on_one_thread():
 def cache(tmp_path_factory):
     """The bandwidths are given, because they cannot be measured on a busy machine."""
     where = tmp_path_factory.mktemp("cache")
-    device = msgspec.structs.replace(detect("cpu"), copy_bandwidth=5e10, read_bandwidth=6e10)
-    keep_ceilings(device, where)
+    known_cpu(where)
     return where
 
 
@@ -64,6 +65,16 @@ def coin(tmp_path_factory, cache):
     )
     assert right != wrong
     return Coin(trained(task, right, wrong, tmp_path_factory.mktemp("coin")), task, right, wrong, cache)
+
+
+@pytest.fixture
+def options(coin, tmp_path):
+    """A stage that plays the coin for one iteration of one turn each."""
+    folders = {"base": coin.folder, "out": tmp_path / "run", "cache": coin.cache}
+    played = {"target": "cpu", "iterations": 1, "episodes": 12, "rows": 12}
+    play = PlayOptions(scheme="correctness", turns=1, reply=130, context=512)
+    update = UpdateOptions(rate=2e-4, head_rate=2e-4, steps=1, warmup=1, lam=1.0)
+    return StageOptions(stage="ppo_single", **folders, **played, play=play, update=update, kl=KlControl(0.01))
 
 
 def said(content):

@@ -10,11 +10,8 @@ from tests.ppo.trajectories import trajectory
 #: Two observations, a fault, its observation, a right answer, an observation, the end.
 IDS = [1, 2, 30, 31, 3, 40, 41, 42, 4, 50]
 SPANS = [(2, 2), (5, 3), (9, 1)]
-REPAIR = {
-    "calls": ("evaluate", "evaluate", "finish"),
-    "candidates": ("a", "b"),
-    "outcomes": ("compile_error", "correct"),
-}
+REPAIR = {"calls": ("evaluate", "evaluate", "finish"), "candidates": ("a", "b")}
+REPAIR |= {"outcomes": ("compile_error", "correct")}
 
 
 def episode(ids=IDS, value=1.0, spans=SPANS, **changed):

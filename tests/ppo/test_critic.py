@@ -68,15 +68,8 @@ def test_the_stage_saves_each_epoch_and_goes_on(tmp_path):
     for one in episodes(80):
         store.add(one)
     store.close()
-    words = [
-        "--base",
-        str(tmp_path / "base"),
-        "--trajectories",
-        str(tmp_path / "played"),
-        "--out",
-        str(tmp_path / "run"),
-    ]
-    options = parse(CriticArguments, "critic", [*words, "--epochs", "2", "--rate", "1e-2", "--budget", "400"])
+    words = f"--base {tmp_path}/base --trajectories {tmp_path}/played --out {tmp_path}/run"
+    options = parse(CriticArguments, "critic", f"{words} --epochs 2 --rate 1e-2 --budget 400".split())
     assert critic.train(options).name == "checkpoint-000002"
     newest = critic.train(replace(options, epochs=4))
     assert newest.name == "checkpoint-000004"
@@ -94,8 +87,8 @@ def test_the_stage_saves_each_epoch_and_goes_on(tmp_path):
 @pytest.mark.slow
 def test_without_trajectories_the_model_plays_its_own(coin, tmp_path):
     shutil.copytree(coin.cache, tmp_path, dirs_exist_ok=True)
-    words = ["--base", str(coin.folder), "--out", str(tmp_path), "--target", "cpu", "--reward", "correctness"]
-    words += ["--tasks", "5", "--episodes", "1", "--turns", "1", "--reply", "5", "--only", "relu,gelu", "--level", "1"]
+    words = f"--base {coin.folder} --out {tmp_path} --target cpu --reward correctness --tasks 5 --episodes 1".split()
+    words += "--turns 1 --reply 5 --only relu,gelu --level 1".split()
     run_command("critic", [*words, "--epochs", "1"])
     played = (tmp_path / "trajectories-000001.jsonl").read_bytes()
     keys = {json.loads(line)["key"] for line in played.splitlines()}

@@ -27,18 +27,15 @@ def model():
 
 def prompts(count):
     generator = torch.Generator().manual_seed(1)
-    return [
-        torch.randint(8, VOCABULARY, (3 + 5 * number % 17,), generator=generator).tolist() for number in range(count)
-    ]
+    lengths = [3 + 5 * number % 17 for number in range(count)]
+    return [torch.randint(8, VOCABULARY, (length,), generator=generator).tolist() for length in lengths]
 
 
 def test_both_engines_give_the_same_replies_and_log_probabilities(model):
     loop = engine(model, [END], rows=4, context=256)
     assert isinstance(loop, DecoderEngine)
     plain = TransformersEngine(model, [END], rows=3)
-    asked = [
-        GenerationRequest(prompt, temperature=0.0, most=6 + 5 * number) for number, prompt in enumerate(prompts(7))
-    ]
+    asked = [GenerationRequest(prompt, temperature=0.0, most=6 + 5 * n) for n, prompt in enumerate(prompts(7))]
     mine, theirs = loop.decode(asked), plain.decode(asked)
     assert [one.ids for one in mine] == [one.ids for one in theirs]
     assert [one.ended for one in mine] == [one.ended for one in theirs]
@@ -56,16 +53,13 @@ def test_what_transformers_samples_follows_the_seed_and_not_its_company(model):
 
 
 def test_other_weights_go_to_the_decoder(model):
-    loop, asked = (
-        engine(model, [END], rows=2, context=256),
-        [GenerationRequest(prompts(1)[0], temperature=0.0, most=12)],
-    )
+    loop = engine(model, [END], rows=2, context=256)
+    asked = [GenerationRequest(prompts(1)[0], temperature=0.0, most=12)]
     before = loop.decode(asked)
     other = actor(width=128, layers=2, seed=9)
     loop.load(other)
-    assert loop.decode(asked)[0].logprobs == pytest.approx(
-        TransformersEngine(other, [END], rows=1).decode(asked)[0].logprobs, abs=1e-3
-    )
+    (expected,) = TransformersEngine(other, [END], rows=1).decode(asked)
+    assert loop.decode(asked)[0].logprobs == pytest.approx(expected.logprobs, abs=1e-3)
     assert loop.decode(asked) != before
 
 
@@ -88,10 +82,8 @@ def test_rounds_alternate_and_everybody_is_asked_together():
 
         return run
 
-    ended = []
-    RoundScheduler[int](answer, judge).play(
-        [conversation(number) for number in range(3)], lambda *one: ended.append(one)
-    )
+    ended, conversations = [], [conversation(number) for number in range(3)]
+    RoundScheduler[int](answer, judge).play(conversations, lambda *one: ended.append(one))
     assert rounds == [("reply", [0, 10, 20]), ("reply", [11, 21]), ("reply", [22]), ("judge", 3)]
     assert sorted(ended) == [(0, 0), (1, 1), (2, 2)]
 
@@ -112,9 +104,7 @@ def test_what_breaks_is_raised_and_nobody_is_left_waiting(where):
 
         return run
 
-    before = set(threading.enumerate())
+    before, scheduler = set(threading.enumerate()), RoundScheduler[None](answer, lambda asked: [])
     with pytest.raises(RuntimeError, match="broken"):
-        RoundScheduler[None](answer, lambda asked: []).play(
-            [conversation(number) for number in range(5)], lambda *one: None
-        )
+        scheduler.play([conversation(number) for number in range(5)], lambda *one: None)
     assert not set(threading.enumerate()) - before

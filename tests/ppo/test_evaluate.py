@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -18,14 +19,12 @@ from kernel_assistant_training.options.command_line import parse
 from kernel_assistant_training.options.stages import EvalArguments
 from kernel_assistant_training.ppo.evaluating import figures_of
 from kernel_assistant_training.ppo.model.actor import Actor
-from kernel_assistant_training.ppo.play import PlayOptions
 from kernel_assistant_training.ppo.rewards import reward
 from kernel_assistant_training.ppo.rollouts import figures_of as figures_of_episodes
 from kernel_assistant_training.ppo.run_folder import PpoRunFolder, PpoState
 from kernel_assistant_training.ppo.sources import MixedSource, SourceOptions
-from kernel_assistant_training.ppo.stage import StageOptions, run
+from kernel_assistant_training.ppo.stage import run
 from kernel_assistant_training.ppo.trajectory import ReplySpans, Trajectory
-from kernel_assistant_training.ppo.updates.update import UpdateOptions
 from kernel_assistant_training.stages import evaluate
 from kernel_assistant_training.synth.split import split
 from tests.ppo.test_rewards import judged
@@ -33,22 +32,16 @@ from tests.ppo.test_rewards import judged
 
 def attempt(key, found, seed=0, scheme="milestone", **fields):
     fields = {"target": "cpu", "iteration": 1, "stop": "turns", **fields}
-    return Trajectory.of(
-        ReplySpans((1, 2), ((1, 1),), (0.0,)), key=key, seed=seed, reward=reward(found, scheme), **fields
-    )
+    said = ReplySpans((1, 2), ((1, 1),), (0.0,))
+    return Trajectory.of(said, key=key, seed=seed, reward=reward(found, scheme), **fields)
 
 
 def test_rates_are_of_tasks_and_the_best_attempt_is_the_most_rewarded():
     wrong, right = judged(Outcome.incorrect), judged(tier=Tier.quick)
     first = [attempt("a", wrong), attempt("b", right), attempt("c", wrong), attempt("d", wrong, void=True)]
-    more = [
-        attempt("a", judged(eager=1.5, compiled=1.2), 1),
-        attempt("a", judged(eager=9.0, compiled=0.5), 2),
-        attempt("b", judged(eager=1.2, compiled=1.0), 1),
-        attempt("b", wrong, 2),
-        attempt("c", wrong, 1),
-        attempt("c", wrong, 2),
-    ]
+    more = [attempt("a", judged(eager=1.5, compiled=1.2), 1), attempt("a", judged(eager=9.0, compiled=0.5), 2)]
+    more += [attempt("b", judged(eager=1.2, compiled=1.0), 1), attempt("b", wrong, 2)]
+    more += [attempt("c", wrong, 1), attempt("c", wrong, 2)]
     found = figures_of(first, more)
     assert (found["tasks"], found["void"]) == (3, 1)
     assert found["pass_rate"] == pytest.approx(1 / 3) and found["best_pass_rate"] == pytest.approx(2 / 3)
@@ -102,28 +95,11 @@ def test_a_checkpoint_is_exported_as_transformers_loads_it_and_as_the_product_sh
     assert main(["export", "--run", str(folder.path), str(folder.path), str(out)]) == 2
 
 
-def test_checkpoints_that_are_wanted_are_kept(coin, tmp_path):
-    folder, actor = PpoRunFolder(tmp_path / "run", {}, keep_every=3), Actor.load(coin.folder, torch.device("cpu"))
-    for number in range(8):
-        folder.save(actor, coin.folder, PpoState(iteration=number))
-    assert list(chosen(folder.path, "all")) == [0, 3, 6, 7]
-
-
 @pytest.mark.learns
 @pytest.mark.slow
-def test_a_checkpoint_is_evaluated_once_on_tasks_that_training_never_plays(coin, tmp_path):
-    play = PlayOptions(scheme="correctness", turns=1, reply=60, context=512)
-    options = StageOptions(
-        stage="ppo_single",
-        base=coin.folder,
-        out=tmp_path / "run",
-        target="cpu",
-        iterations=1,
-        episodes=2,
-        cache=coin.cache,
-        play=play,
-        update=UpdateOptions(rate=2e-4, head_rate=2e-4, steps=1, warmup=1, lam=1.0),
-    )
+def test_a_checkpoint_is_evaluated_once_on_tasks_that_training_never_plays(options, coin):
+    play = replace(options.play, reply=60)
+    options = replace(options, episodes=2, play=play)
     run(options, [coin.task], torch.device("cpu"))
     (one,) = evaluate.run(asked("--run", options.out, "--tasks", 2, "--attempts", 2, "--checkpoint", 0), coin.cache)
     # Turns, reward and sizes are those of the run.
@@ -141,11 +117,8 @@ def test_a_checkpoint_is_evaluated_once_on_tasks_that_training_never_plays(coin,
     assert keys == sorted(task.key for task in aside)
     lines = options.out / "evaluations_held_out.jsonl"
     said = lines.read_bytes()
-    assert [(row["checkpoint"], row["attempts"]) for row in map(json.loads, said.splitlines())] == [
-        (0, 2),
-        (0, 3),
-        (1, 3),
-    ]
+    rows = map(json.loads, said.splitlines())
+    assert [(row["checkpoint"], row["attempts"]) for row in rows] == [(0, 2), (0, 3), (1, 3)]
     assert evaluate.run(everything, coin.cache) == found and lines.read_bytes() == said
     assert read_status(options.out / "held_out").state is RunState.ended
 

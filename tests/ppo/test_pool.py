@@ -11,7 +11,6 @@ from itertools import islice
 
 import pytest
 
-from kernel_assistant.agent.directives import candidate_from
 from kernel_assistant.environment.ceilings import known_ceilings
 from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.errors import DeviceError
@@ -19,10 +18,10 @@ from kernel_assistant.records import Outcome, Tier
 from kernel_assistant.targets.detect import detect
 from kernel_assistant_training.episodes.subject import subjects
 from kernel_assistant_training.evaluation.bandwidth import folder_with_bandwidth
-from kernel_assistant_training.evaluation.tasks import of_graph
 from kernel_assistant_training.ppo.pool import pool as pool_module
-from kernel_assistant_training.ppo.pool.pool import EvaluationPool, EvaluationRequest, PoolOptions
+from kernel_assistant_training.ppo.pool.pool import EvaluationPool, PoolOptions
 from tests.common.caches import known_cpu
+from tests.pool.hosts import requests
 
 pytestmark = pytest.mark.slow
 
@@ -37,15 +36,8 @@ def options(tmp_path):
 @pytest.fixture(scope="module")
 def asked():
     """Two tasks with a right candidate each; the first one also has a wrong candidate and one that does not compile."""
-    found = []
-    for subject in islice(subjects(1, "cpu"), 2):
-        task, source = of_graph(subject.graph, "cpu"), subject.answers[0].source
-        versions = [source, source.replace("{\n", "{\n  undeclared;\n", 1), source.replace("{\n", "{\n  return;\n", 1)]
-        found += [
-            EvaluationRequest(task, candidate_from({"kernel.cpp": text}, task.graph, "cpu", task.canonical))
-            for text in versions[: 1 if found else 3]
-        ]
-    return found
+    first, second = islice(subjects(1, "cpu"), 2)
+    return [*requests(first, "undeclared;", "return;"), *requests(second)]
 
 
 def test_identical_candidates_are_judged_once_also_after_a_restart(options, asked, monkeypatch):

@@ -27,39 +27,40 @@ RIGHT = accuracy_of(inputs_tried=1, shapes_tried=1)
 
 
 def judged(outcome=Outcome.correct, tier=Tier.full, eager=None, compiled=None, **fields):
-    timing = (
-        Timing(candidate_ms=1.0, eager_ms=eager, speedup_vs_eager=eager, speedup_vs_compile=compiled) if eager else None
-    )
-    return Evaluation(
-        candidate="c",
-        tier=tier,
-        outcome=outcome,
-        stage=Stage.profile if timing else Stage.verify,
-        message="",
-        accuracy=RIGHT if outcome is Outcome.correct else None,
-        timing=timing,
-        **fields,
-    )
+    if eager:
+        timing = Timing(candidate_ms=1.0, eager_ms=eager, speedup_vs_eager=eager, speedup_vs_compile=compiled)
+        fields |= {"timing": timing, "stage": Stage.profile}
+    fields = {"stage": Stage.verify, "message": "", **fields}
+    accuracy = RIGHT if outcome is Outcome.correct else None
+    return Evaluation(candidate="c", tier=tier, outcome=outcome, accuracy=accuracy, **fields)
 
 
 @pytest.mark.parametrize(
-    ("found", "expected"),
+    ("scheme", "found", "expected"),
     [
-        (judged(Outcome.incorrect), -1),
-        (judged(Outcome.crashed, tier=Tier.quick), -1),
-        (judged(Outcome.cheating, eager=9.0, compiled=9.0), -1),
-        (judged(eager=0.5, compiled=0.4), 1),
-        (judged(eager=1.04, compiled=2.0), 1),
-        (judged(eager=1.05, compiled=1.04), 2),
-        (judged(eager=3.0, compiled=None), 2),
-        (judged(eager=1.06, compiled=1.05), 3),
-        (judged(), 1),
-        (judged(tier=Tier.quick, eager=9.0, compiled=9.0), 1),
-        (judged(eager=9.0, compiled=9.0, residual=("mul(x0, x0)",)), -1),
+        ("milestone", judged(Outcome.incorrect), -1),
+        ("milestone", judged(Outcome.crashed, tier=Tier.quick), -1),
+        ("milestone", judged(Outcome.cheating, eager=9.0, compiled=9.0), -1),
+        ("milestone", judged(eager=0.5, compiled=0.4), 1),
+        ("milestone", judged(eager=1.04, compiled=2.0), 1),
+        ("milestone", judged(eager=1.05, compiled=1.04), 2),
+        ("milestone", judged(eager=3.0, compiled=None), 2),
+        ("milestone", judged(eager=1.06, compiled=1.05), 3),
+        ("milestone", judged(), 1),
+        ("milestone", judged(tier=Tier.quick, eager=9.0, compiled=9.0), 1),
+        ("milestone", judged(eager=9.0, compiled=9.0, residual=("mul(x0, x0)",)), -1),
+        ("ratio", judged(Outcome.incorrect), -1),
+        ("ratio", judged(eager=3.0, compiled=1.7), 1.7),
+        ("ratio", judged(eager=3.0), 3.0),
+        ("ratio", judged(eager=0.5, compiled=0.25), 0.25),
+        ("ratio", judged(eager=900.0, compiled=900.0), 10),
+        ("ratio", judged(tier=Tier.quick, eager=3.0, compiled=1.7), 1),
+        ("ratio", judged(tier=Tier.quick, eager=0.5), 0.5),
+        ("ratio", judged(), 1),
     ],
 )
-def test_milestones(found, expected):
-    assert reward(found, "milestone").value == expected
+def test_milestones_and_ratios(scheme, found, expected):
+    assert reward(found, scheme).value == expected
 
 
 @pytest.mark.parametrize(
@@ -72,30 +73,11 @@ def test_luck_earns_no_milestone(eager, compiled, expected):
     assert reward(msgspec.structs.replace(found, timing=timing), "milestone").value == expected
 
 
-@pytest.mark.parametrize(
-    ("found", "expected"),
-    [
-        (judged(Outcome.incorrect), -1),
-        (judged(eager=3.0, compiled=1.7), 1.7),
-        (judged(eager=3.0), 3.0),
-        (judged(eager=0.5, compiled=0.25), 0.25),
-        (judged(eager=900.0, compiled=900.0), 10),
-        (judged(tier=Tier.quick, eager=3.0, compiled=1.7), 1),
-        (judged(tier=Tier.quick, eager=0.5), 0.5),
-        (judged(), 1),
-    ],
-)
-def test_ratios(found, expected):
-    assert reward(found, "ratio").value == expected
-
-
 def test_weighted_rewards_pay_for_doublings_and_charge_for_resources():
     scheme = Weighted(Weights(correctness=1, speed=0.5, registers=0.2, shared=0.4, code=0.8))
-    kernels = (
-        KernelResources(symbol="a", registers=51),
-        KernelResources(symbol="b", registers=7, shared_bytes=227 << 9),
-    )
-    found = judged(eager=4.0, compiled=2.0, resources=kernels)
+    small = KernelResources(symbol="a", registers=51)
+    large = KernelResources(symbol="b", registers=7, shared_bytes=227 << 9)
+    found = judged(eager=4.0, compiled=2.0, resources=(small, large))
     assert scheme(found, 4096) == pytest.approx(1 + 0.5 * 1 - 0.2 * 0.2 - 0.4 * 0.5 - 0.8 * 0.25)
     # However slow and large it is, it is worth more than a wrong one.
     assert scheme(judged(eager=0.01, compiled=0.01), 1 << 20) == 0 > reward(judged(Outcome.incorrect), "weighted").value
@@ -121,15 +103,11 @@ def test_correctness_needs_no_clock():
 )
 def test_more_than_1_is_for_what_the_full_protocol_timed(scheme, outcome, tier, eager, compiled, residual, size):
     timed = outcome in (Outcome.correct, Outcome.cheating)
-    diagnostics = {"diagnostics": ({"message": "m"},)} if outcome is Outcome.compile_error else {}
-    found = msgspec.convert(
-        msgspec.to_builtins(judged(Outcome.correct, tier, eager, compiled))
-        | {"outcome": outcome.value, "residual": ("mul(x, x)",) if residual else ()}
-        | ({} if outcome is Outcome.correct else {"accuracy": None})
-        | ({} if timed else {"timing": None})
-        | diagnostics,
-        Evaluation,
-    )
+    fields = {"outcome": outcome.value, "residual": ("mul(x, x)",) if residual else ()}
+    fields |= {"diagnostics": ({"message": "m"},)} if outcome is Outcome.compile_error else {}
+    fields |= {} if outcome is Outcome.correct else {"accuracy": None}
+    fields |= {} if timed else {"timing": None}
+    found = msgspec.convert(msgspec.to_builtins(judged(Outcome.correct, tier, eager, compiled)) | fields, Evaluation)
     value = reward(found, scheme, size).value
     assert value == INCORRECT or (outcome is Outcome.correct and not residual)
     assert value <= 1 or tier is Tier.full
@@ -146,9 +124,7 @@ def test_every_scheme_says_whether_the_declared_sizes_suffice(scheme):
 
 
 def test_what_other_work_disturbed_has_no_reward():
-    found = Evaluation(
-        candidate="c", tier=Tier.full, outcome=Outcome.inconclusive, stage=Stage.profile, message="odd each time"
-    )
+    found = judged(Outcome.inconclusive, stage=Stage.profile, message="odd each time")
     for scheme in SCHEMES:
         with pytest.raises(ValueError, match="has no reward"):
             reward(found, scheme)

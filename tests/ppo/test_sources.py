@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -15,12 +16,10 @@ from kernel_assistant_training.options.command_line import parse
 from kernel_assistant_training.options.stages import PpoSingleArguments
 from kernel_assistant_training.ppo.arguments import options_of
 from kernel_assistant_training.ppo.curriculum import EPISODES, CurriculumProgress
-from kernel_assistant_training.ppo.play import PlayOptions
 from kernel_assistant_training.ppo.run_folder import PpoRunFolder
 from kernel_assistant_training.ppo.sources import MixedSource, SourceOptions
-from kernel_assistant_training.ppo.stage import StageOptions, run
+from kernel_assistant_training.ppo.stage import run
 from kernel_assistant_training.ppo.store import TrajectoryStore
-from kernel_assistant_training.ppo.updates.update import UpdateOptions
 from kernel_assistant_training.synth import fitted, module_text, sample, split
 from kernel_assistant_training.synth.narrow import Narrow
 from kernel_assistant_training.tasks.records import FilterResult, Reason
@@ -41,17 +40,9 @@ def graphs(count, wanted="train", first=0):
 
 def verdict(number, graph, **other):
     task = canonical(graph)
-    fields = {
-        "source": "composed",
-        "operators": tuple("abc"[: 1 + number % 3]),
-        "attribution": (),
-        "text": module_text(graph),
-        "reason": Reason.passed,
-        "key": task.key(),
-        "split": split(task),
-        "graph": graph,
-    }
-    return FilterResult(number=number, **{**fields, **other})
+    fields = {"source": "composed", "operators": tuple("abc"[: 1 + number % 3]), "attribution": (), "graph": graph}
+    fields |= {"text": module_text(graph), "reason": Reason.passed, "key": task.key(), "split": split(task)}
+    return FilterResult(number=number, **(fields | other))
 
 
 def shards(folder, verdicts, target="cpu"):
@@ -93,24 +84,15 @@ def test_sources_are_mixed_by_weight_and_only_training_is_trained_on(tmp_path):
     assert {one.key for one in everything} == keys and alone.refused == 0
     assert Counter(one.level for one in everything) == {1: 10, 2: 10, 3: 10}
     assert {one.key for one in alone.tasks(9, Random(1), wanted="held_out")} == {canonical(one).key() for one in aside}
-    assert {one.level for one in alone.tasks(1000, Random(1), weights=CurriculumProgress(operators=2).weights)} == {
-        1,
-        2,
-    }
+    up_to_two = alone.tasks(1000, Random(1), weights=CurriculumProgress(operators=2).weights)
+    assert {one.level for one in up_to_two} == {1, 2}
 
 
 def test_rows_that_are_not_what_they_say_are_counted(tmp_path):
     (kept, renamed, hidden), (aside,) = graphs(3), graphs(1, "held_out", first=1)
-    folder = shards(
-        tmp_path,
-        [
-            verdict(0, kept),
-            verdict(1, renamed, key="0" * 16),
-            verdict(2, hidden, text="import torch\n"),
-            # Somebody's way to train on what is held out.
-            verdict(3, aside, split="train"),
-        ],
-    )
+    rows = [verdict(0, kept), verdict(1, renamed, key="0" * 16), verdict(2, hidden, text="import torch\n")]
+    # The last is somebody's way to train on what is held out.
+    folder = shards(tmp_path, [*rows, verdict(3, aside, split="train")])
     sources = MixedSource("cpu", SourceOptions(**ALONE, shards=((folder, 1.0),)))
     assert [one.key for one in sources.tasks(9, Random(0))] == [canonical(kept).key()]
     assert sources.refused == 3
@@ -157,30 +139,13 @@ def test_words_of_the_command_line_are_sources(tmp_path):
 
 @pytest.mark.programs
 @pytest.mark.slow
-def test_a_stage_plays_shards_counts_what_the_worker_refuses_and_opens_operators(coin, tmp_path, capsys):
+def test_a_stage_plays_shards_counts_what_the_worker_refuses_and_opens_operators(options, coin, tmp_path, capsys):
     other, aside = graphs(1)[0], graphs(1, "held_out", first=1)[0]
-    rows = [
-        verdict(0, coin.task.graph),
-        verdict(3, other, text=module_text(graphs(2, first=7)[1])),
-        verdict(4, graphs(1, first=9)[0]),
-        verdict(6, aside),
-    ]
-    options = StageOptions(
-        stage="ppo_single",
-        base=coin.folder,
-        out=tmp_path / "run",
-        target="cpu",
-        iterations=1,
-        tasks=2,
-        episodes=EPISODES,
-        rows=EPISODES,
-        cache=coin.cache,
-        curriculum=0.05,
-        held_out=1,
-        sources=SourceOptions(**ALONE, shards=((shards(tmp_path / "shards", rows), 1.0),)),
-        play=PlayOptions(scheme="correctness", turns=1, reply=130, context=512),
-        update=UpdateOptions(rate=2e-4, head_rate=2e-4, steps=1, warmup=1, lam=1.0),
-    )
+    rows = [verdict(0, coin.task.graph), verdict(3, other, text=module_text(graphs(2, first=7)[1]))]
+    rows += [verdict(4, graphs(1, first=9)[0]), verdict(6, aside)]
+    sources = SourceOptions(**ALONE, shards=((shards(tmp_path / "shards", rows), 1.0),))
+    played = {"tasks": 2, "episodes": EPISODES, "rows": EPISODES, "curriculum": 0.05, "held_out": 1}
+    options = replace(options, sources=sources, **played)
     run(options, device=torch.device("cpu"))
     start, line = lines(options.out)
     assert start["held_out_reward"] in (-1, 1) and "held_out_seconds" in start

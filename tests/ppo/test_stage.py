@@ -23,12 +23,11 @@ from kernel_assistant_training.ppo.ended import ended
 from kernel_assistant_training.ppo.model.actor import Actor
 from kernel_assistant_training.ppo.play import PlayOptions
 from kernel_assistant_training.ppo.run_folder import copy_around
-from kernel_assistant_training.ppo.stage import StageOptions, run
+from kernel_assistant_training.ppo.stage import run
 from kernel_assistant_training.ppo.store import TrajectoryStore
 from kernel_assistant_training.ppo.trajectory import ReplySpans
 from kernel_assistant_training.ppo.updates.batches import PaddedBatch
-from kernel_assistant_training.ppo.updates.kl import KlControl
-from kernel_assistant_training.ppo.updates.update import NotFiniteError, UpdateOptions
+from kernel_assistant_training.ppo.updates.update import NotFiniteError
 from kernel_assistant_training.stages import rft
 from kernel_assistant_training.tokenizer import load
 from tests.ppo.conftest import conversations, heard, said
@@ -36,23 +35,6 @@ from tests.ppo.trajectories import trajectory
 
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def options(coin, tmp_path):
-    return StageOptions(
-        stage="ppo_single",
-        base=coin.folder,
-        out=tmp_path / "run",
-        target="cpu",
-        iterations=1,
-        episodes=12,
-        rows=12,
-        cache=coin.cache,
-        play=PlayOptions(scheme="correctness", turns=1, reply=130, context=512),
-        update=UpdateOptions(rate=2e-4, head_rate=2e-4, steps=1, warmup=1, lam=1.0),
-        kl=KlControl(0.01),
-    )
 
 
 def lines(out):
@@ -93,21 +75,6 @@ def test_it_learns_what_compiles_and_goes_on_where_it_stopped(options, coin):
     assert after[-1] < before[-1] - 0.1
     # The head was trained beside it, and comes back with the checkpoint.
     assert Actor.load(newest, CPU).head.out.weight.any()
-
-
-@pytest.mark.learns
-def test_an_iteration_that_was_cut_off_plays_only_what_is_missing(options, coin):
-    run(options, [coin.task], CPU)
-    file = options.out / "trajectories-000001.jsonl"
-    whole = file.read_bytes().splitlines(keepends=True)
-    file.write_bytes(b"".join(whole[:7]) + whole[7][:100])
-    for folder in options.out.glob("checkpoint-000001"):
-        shutil.rmtree(folder)
-    run(options, [coin.task], CPU)
-    again = file.read_bytes().splitlines(keepends=True)
-    assert again[:7] == whole[:7] and len(again) == 12
-    assert sorted(json.loads(line)["seed"] for line in again) == list(range(12))
-    assert [line["step"] for line in lines(options.out)] == [0, 1, 1]
 
 
 def likelihoods(folder, trajectories):
@@ -172,29 +139,14 @@ def test_fine_tuning_learns_what_is_right_and_not_what_repeats_itself(coin, tmp_
             found.append(episode(messages, calls, f"task {number}", kind, coin.folder))
             store.add(found[-1])
     store.close()
-    options = RftArguments(
-        base=coin.folder,
-        out=tmp_path / "run",
-        trajectories=(tmp_path / "played",),
-        most_each=8,
-        trainer="transformers",
-        epochs=1.0,
-        steps=16,
-        seconds=0.0,
-        batch=4,
-        accumulate=1,
-        rate=3e-4,
-        seed=0,
-        checkpoint_seconds=60.0,
-    )
-    figures = rft.train(options)
+    folders = {"base": coin.folder, "out": tmp_path / "run", "trajectories": (tmp_path / "played",)}
+    steps = {"trainer": "transformers", "most_each": 8, "epochs": 1.0, "steps": 16, "seconds": 0.0, "rate": 3e-4}
+    figures = rft.train(RftArguments(**folders, **steps, batch=4, accumulate=1, seed=0, checkpoint_seconds=60.0))
     assert (figures["kept"], figures["left_out"]) == (4, {"loop": 4})
     first = {-1: coin.wrong, 1: coin.right}
     prompt = Encoder(load()).prompt(clean[:2])
-    before, after = (
-        {value: begins(folder, prompt, text) for value, text in first.items()}
-        for folder in (coin.folder, tmp_path / "run" / "model")
-    )
+    models = (coin.folder, tmp_path / "run" / "model")
+    before, after = ({value: begins(model, prompt, text) for value, text in first.items()} for model in models)
     assert after[1] > before[1] and after[-1] < before[-1] - 0.5
     assert lines(tmp_path / "run")[0]["kept"] == 4
 
@@ -202,8 +154,8 @@ def test_fine_tuning_learns_what_is_right_and_not_what_repeats_itself(coin, tmp_
 @pytest.mark.learns
 def test_without_an_episode_to_learn_from_it_says_why_and_keeps_what_was_played(coin, tmp_path):
     shutil.copytree(coin.cache, tmp_path, dirs_exist_ok=True)
-    words = ["--base", str(coin.folder), "--out", str(tmp_path), "--target", "cpu", "--reward", "correctness"]
-    words += ["--tasks", "1", "--episodes", "2", "--turns", "1", "--reply", "5", "--trainer", "transformers"]
+    words = f"--base {coin.folder} --out {tmp_path} --target cpu --reward correctness --trainer transformers".split()
+    words += "--tasks 1 --episodes 2 --turns 1 --reply 5".split()
     for _ in range(2):
         with pytest.raises(UsageError, match="no episode is fit"):
             run_command("rft", words)
@@ -223,16 +175,10 @@ def episode(messages, calls, key, number, folder):
             spans.append((begin, place - begin))
             begin = None
     names = {"c": "evaluate", "x": "evaluate", "f": "finish"}
-    return trajectory(
-        tokens.ids[: sum(spans[-1])],
-        spans,
-        1.0,
-        key=key,
-        seed=number,
-        calls=tuple(names[one] for one in calls),
-        candidates=tuple(one for one in calls if one in "cx"),
-        outcomes=tuple("correct" if one == "c" else "compile_error" for one in calls if one in "cx"),
-    )
+    outcomes = tuple("correct" if one == "c" else "compile_error" for one in calls if one in "cx")
+    said = {"calls": tuple(names[one] for one in calls), "candidates": tuple(one for one in calls if one in "cx")}
+    ids = tokens.ids[: sum(spans[-1])]
+    return trajectory(ids, spans, 1.0, key=key, seed=number, outcomes=outcomes, **said)
 
 
 def begins(folder, prompt, text):

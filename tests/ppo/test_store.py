@@ -87,20 +87,18 @@ def test_a_checkpoint_is_a_folder_like_any_other_with_a_head(tmp_path, folder):
     assert Actor.load(made, torch.device("cpu")).head.out.bias.item() == 0.5
 
 
-def test_the_first_and_the_last_two_are_kept_and_half_a_one_is_nothing(tmp_path, folder):
-    run = PpoRunFolder(tmp_path, ASKED)
+@pytest.mark.parametrize(("every", "kept"), [(0, [0, 6, 7]), (3, [0, 3, 6, 7])])
+def test_the_first_the_last_two_and_what_is_wanted_are_kept_and_half_a_one_is_nothing(tmp_path, folder, every, kept):
+    run = PpoRunFolder(tmp_path, ASKED, keep_every=every)
     actor = Actor.load(folder, torch.device("cpu"))
-    for iteration in range(4):
+    for iteration in range(8):
         run.save(actor, folder, PpoState(iteration=iteration))
-    (tmp_path / "checkpoint-000004.partial").mkdir()
+    (tmp_path / "checkpoint-000008.partial").mkdir()
     again = PpoRunFolder(tmp_path, ASKED)
-    assert sorted(path.name for path in tmp_path.glob("checkpoint-*")) == [
-        "checkpoint-000000",
-        "checkpoint-000002",
-        "checkpoint-000003",
-    ]
+    names = [f"checkpoint-{number:06}" for number in kept]
+    assert sorted(path.name for path in tmp_path.glob("checkpoint-*")) == names
     assert again.first().name == "checkpoint-000000"
-    assert again.latest()[1].iteration == 3
+    assert again.latest()[1].iteration == 7
 
 
 def test_a_disk_that_fills_up_leaves_the_checkpoint_before_it(tmp_path, folder, request):

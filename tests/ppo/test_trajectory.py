@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import msgspec
 import pytest
 
@@ -26,13 +28,10 @@ def reply(tokenizer, text, ended=True, odd=False):
     character.
     """
     tokenizer.encode_special_tokens = True
-    ids = [
-        token for part in (text if odd else [text]) for token in tokenizer.encode(part, add_special_tokens=False).ids
-    ]
-    ids += [tokenizer.token_to_id("<|im_end|>")] if ended else []
-    return Message(
-        role="assistant", content=text, token_ids=tuple(ids), logprobs=tuple(-0.01 * place for place in range(len(ids)))
-    )
+    parts = [tokenizer.encode(part, add_special_tokens=False).ids for part in (text if odd else [text])]
+    ids = (*chain(*parts), *([tokenizer.token_to_id("<|im_end|>")] if ended else []))
+    logprobs = tuple(-0.01 * number for number in range(len(ids)))
+    return Message(role="assistant", content=text, token_ids=ids, logprobs=logprobs)
 
 
 def conversation(tokenizer):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from random import Random
+from statistics import mean
 
 import pytest
 import torch
@@ -12,30 +13,21 @@ from transformers import Lfm2Config, Lfm2ForCausalLM
 
 from kernel_assistant_training.ppo.model.actor import Actor, ValueHead
 from kernel_assistant_training.ppo.store import TrajectoryStore
-from kernel_assistant_training.ppo.trajectory import ReplySpans, Trajectory
-from kernel_assistant_training.ppo.updates.batches import PaddedBatch, pieces
+from kernel_assistant_training.ppo.trajectory import ReplySpans
+from kernel_assistant_training.ppo.updates.batches import PaddedBatch, in_steps
 from kernel_assistant_training.ppo.updates.importance import RatioBounds
 from kernel_assistant_training.ppo.updates.kl import KlControl
 from kernel_assistant_training.ppo.updates.update import Learner, NotFiniteError, UpdateOptions, last_action_rewards
-from tests.ppo.trajectories import VOCABULARY, actor, several, trajectory, with_own_logprobs
+from tests.ppo.trajectories import VOCABULARY, actor, several, trajectory, with_logprobs, with_own_logprobs
 
 FAST = UpdateOptions(rate=3e-3, head_rate=1e-2, steps=1, warmup=1)
 NO_KL = KlControl(0.0)
+#: Short episodes, which went well, and long ones, which did not.
+LENGTHS = [200 + number % 7 for number in range(48)] + [1800 + number % 7 for number in range(16)]
 
 
 def weights(model):
     return {name: weight.clone() for name, weight in model.state_dict().items()}
-
-
-def test_log_probabilities_are_those_of_the_whole_softmax():
-    model, (one,) = actor(), several(actor(), 1)
-    said = one.said()
-    ids = torch.tensor([said.ids])
-    logits = model.model(ids).logits[0].log_softmax(-1).detach()
-    expected = [
-        float(logits[place - 1, said.ids[place]]) for begin, n in said.spans for place in range(begin, begin + n)
-    ]
-    assert said.logprobs == pytest.approx(expected, abs=1e-4)
 
 
 def test_padding_and_the_cut_into_pieces_change_nothing():
@@ -51,12 +43,31 @@ def test_padding_and_the_cut_into_pieces_change_nothing():
         assert all(torch.allclose(after[name], results[0][1][name], atol=2e-4) for name in after)
 
 
-def test_pieces_fit_the_budget_and_lose_nothing():
-    lengths = [5, 900, 3, 40, 41, 7, 100]
-    groups = pieces(lengths, 100)
-    assert sorted(number for group in groups for number in group) == list(range(7))
-    for group in groups:
-        assert len(group) == 1 or len(group) * max(lengths[number] for number in group) <= 100
+@pytest.mark.parametrize("budget", [8192, 1000])
+def test_each_is_in_one_step_and_pieces_keep_to_the_budget(budget):
+    steps = in_steps(LENGTHS, budget, 4, Random(0))
+    assert sorted(number for step in steps for piece in step for number in piece) == list(range(64))
+    assert [sum(map(len, step)) for step in steps] == [16] * 4
+    for piece in (piece for step in steps for piece in step):
+        # One that is longer than the budget is alone.
+        assert len(piece) == 1 or len(piece) * max(LENGTHS[number] for number in piece) <= budget
+
+
+def test_there_are_as_many_steps_as_asked_for_even_where_all_fits_into_one_piece():
+    assert len(in_steps([100] * 8, 1 << 20, 4, Random(0))) == 4
+    assert len(in_steps([100] * 3, 1 << 20, 4, Random(0))) == 3
+
+
+def test_no_step_has_the_long_ones_alone():
+    for seed in range(20):
+        steps = in_steps(LENGTHS, 8192, 4, Random(seed))
+        shares = [mean(LENGTHS[number] > 1000 for piece in step for number in piece) for step in steps]
+        assert max(shares) < 0.75 and min(shares) < 0.3
+
+
+def test_the_same_random_numbers_deal_alike_and_others_do_not():
+    assert in_steps(LENGTHS, 8192, 4, Random(3)) == in_steps(LENGTHS, 8192, 4, Random(3))
+    assert in_steps(LENGTHS, 8192, 4, Random(3)) != in_steps(LENGTHS, 8192, 4, Random(4))
 
 
 def test_the_reward_stands_at_the_last_action():
@@ -95,10 +106,8 @@ def test_values_never_move_the_policy():
     metrics = learner.update(found, Random(0))
     after = weights(model)
     assert metrics["head_gradient_norm"] > 0
-    assert {name for name in after if not torch.equal(before[name], after[name])} == {
-        "head.out.weight",
-        "head.out.bias",
-    }
+    moved = {name for name in after if not torch.equal(before[name], after[name])}
+    assert moved == {"head.out.weight", "head.out.bias"}
 
 
 def test_against_a_tasks_other_episodes_only_tasks_that_were_not_all_alike_are_learned():
@@ -127,19 +136,14 @@ def test_against_a_tasks_other_episodes_only_tasks_that_were_not_all_alike_are_l
 def test_what_the_sampler_says_otherwise_is_left_out():
     model = actor()
     good, other = several(model, 2)
-    said = other.said()
-    strange = ReplySpans(said.ids, said.spans, tuple(one + 1.0 for one in said.logprobs))
-    fields = {name: getattr(other, name) for name in ("key", "seed", "target", "iteration", "reward", "stop")}
-    bad = Trajectory.of(strange, **fields)
+    bad = with_logprobs(other, [one + 1.0 for one in other.said().logprobs])
     both = copy.deepcopy(model)
     one = Learner(both, FAST, NO_KL).update([good, bad], Random(0))
     assert one["ratio_left_out_share"] == 0.5 and one["actions"] == good.actions
     alone = copy.deepcopy(model)
     Learner(alone, FAST, NO_KL).update([good], Random(0))
-    assert all(
-        torch.allclose(mine, theirs, atol=1e-6)
-        for mine, theirs in zip(both.parameters(), alone.parameters(), strict=True)
-    )
+    pairs = zip(both.parameters(), alone.parameters(), strict=True)
+    assert all(torch.allclose(mine, theirs, atol=1e-6) for mine, theirs in pairs)
     with pytest.raises(NotFiniteError, match="as probable"):
         Learner(model, FAST, NO_KL).update([bad], Random(0))
 
@@ -165,28 +169,12 @@ def test_an_episode_of_200_turns_and_one_of_128k_tokens_pass_through(tmp_path):
     minutes on two cores; the code around the model is the same.
     """
     torch.manual_seed(0)
-    shape = Lfm2Config(
-        vocab_size=VOCABULARY,
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=1,
-        num_key_value_heads=1,
-        layer_types=["conv"],
-        max_position_embeddings=131072,
-        tie_word_embeddings=True,
-    )
-    model = Actor(Lfm2ForCausalLM(shape), ValueHead(16))
-    draw = Random(0)
-    long = trajectory(
-        draw.choices(range(VOCABULARY), k=131072),
-        [(begin, 300) for begin in range(1000, 131072 - 300, 2000)],
-        1.0,
-        seed=1,
-    )
-    turns = trajectory(
-        draw.choices(range(VOCABULARY), k=4100), [(20 * turn, 12) for turn in range(2, 202)], -1.0, seed=2
-    )
+    size = {"vocab_size": VOCABULARY, "hidden_size": 16, "intermediate_size": 16, "max_position_embeddings": 131072}
+    layer = {"num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1, "layer_types": ["conv"]}
+    model = Actor(Lfm2ForCausalLM(Lfm2Config(**size, **layer, tie_word_embeddings=True)), ValueHead(16))
+    ids = Random(0).choices(range(VOCABULARY), k=131072)
+    long = trajectory(ids, [(begin, 300) for begin in range(1000, 131072 - 300, 2000)], 1.0, seed=1)
+    turns = trajectory(ids[-4100:], [(20 * turn, 12) for turn in range(2, 202)], -1.0, seed=2)
     assert (long.length, turns.turns) == (131072, 200)
     store = TrajectoryStore(tmp_path)
     for one in (long, turns):
@@ -199,6 +187,5 @@ def test_an_episode_of_200_turns_and_one_of_128k_tokens_pass_through(tmp_path):
     assert metrics["actions"] == long.actions + turns.actions
     # Values begin at 0, so the targets of a row sum to the reward at each of its actions (λ of the critic is 1).
     assert metrics["return_mean"] == pytest.approx((long.actions - turns.actions) / metrics["actions"])
-    assert not torch.equal(
-        before["model.model.embed_tokens.weight"], model.state_dict()["model.model.embed_tokens.weight"]
-    )
+    name = "model.model.embed_tokens.weight"
+    assert not torch.equal(before[name], model.state_dict()[name])

@@ -17,19 +17,10 @@ VOCABULARY = 64
 
 def actor(width=32, layers=2, seed=0):
     torch.manual_seed(seed)
-    shape = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=width,
-        intermediate_size=2 * width,
-        num_hidden_layers=layers,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=width // 2,
-        max_position_embeddings=131072,
-        tie_word_embeddings=True,
-        attn_implementation="sdpa",
-    )
-    return Actor(LlamaForCausalLM(shape), ValueHead(width))
+    size = {"vocab_size": VOCABULARY, "hidden_size": width, "intermediate_size": 2 * width, "head_dim": width // 2}
+    heads = {"num_hidden_layers": layers, "num_attention_heads": 2, "num_key_value_heads": 1}
+    rest = {"max_position_embeddings": 131072, "tie_word_embeddings": True, "attn_implementation": "sdpa"}
+    return Actor(LlamaForCausalLM(LlamaConfig(**size, **heads, **rest)), ValueHead(width))
 
 
 def earned(value):
@@ -43,6 +34,13 @@ def trajectory(ids, spans, value, logprobs=None, **fields):
     return Trajectory.of(said, reward=earned(value), **(known | fields))
 
 
+def with_logprobs(played, logprobs):
+    """The trajectory with these log-probabilities of the sampler."""
+    said, names = played.said(), ("key", "seed", "target", "iteration", "reward", "stop")
+    known = {name: getattr(played, name) for name in names}
+    return Trajectory.of(ReplySpans(said.ids, said.spans, tuple(logprobs)), **known)
+
+
 @torch.no_grad()
 def with_own_logprobs(model, found):
     """Sets the log-probabilities as if the actor itself had sampled the tokens."""
@@ -50,11 +48,7 @@ def with_own_logprobs(model, found):
     ids, actions = torch.tensor([said.ids]), torch.zeros(1, len(said.ids), dtype=torch.bool)
     for begin, count in said.spans:
         actions[0, begin : begin + count] = True
-    logprobs = model(ids, actions).logprobs[actions].tolist()
-    return Trajectory.of(
-        ReplySpans(said.ids, said.spans, tuple(logprobs)),
-        **{name: getattr(found, name) for name in ("key", "seed", "target", "iteration", "reward", "stop")},
-    )
+    return with_logprobs(found, model(ids, actions).logprobs[actions].tolist())
 
 
 def several(model, count, seed=0, turns=3):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from msgspec.structs import replace
 
 from kernel_assistant.records import Node, OpGraph, TensorSpec
 from kernel_assistant.records.canonical import canonical
@@ -39,11 +40,14 @@ def norm(width: str = "768", epsilon: float = 1e-5) -> OpGraph:
 
 
 def one(op: str, *args: Operand, shape: tuple[str, ...] = ("B", "64"), **kwargs: Operand) -> Any:
-    """Canonical form of a single operator on x0 f32[B,64]."""
-    node = Node(name="n0", op=op, args=("%x0", *args), kwargs=kwargs, spec=spec(*shape))
-    return canonical(
-        OpGraph(dims={"B": 8}, inputs=(GraphInput(name="x0", spec=spec("B", "64")),), nodes=(node,), outputs=("n0",))
-    )
+    """Canonical form of a single operator on x0, with a result of f32 and this shape."""
+    return of_node(Node(name="n0", op=op, args=("%x0", *args), kwargs=kwargs, spec=spec(*shape)))
+
+
+def of_node(node: Node, *shape: str) -> Any:
+    """Canonical form of a graph of one node on x0 of this shape, or [B,64]."""
+    inputs = (GraphInput(name="x0", spec=spec(*(shape or ("B", "64")))),)
+    return canonical(OpGraph(dims={"B": 8}, inputs=inputs, nodes=(node,), outputs=("n0",)))
 
 
 def test_the_text_that_a_model_reads():
@@ -59,14 +63,8 @@ def test_the_key_knows_no_numbers_but_everything_else():
     key = canonical(norm()).key()
     assert canonical(norm("1000", 1e-6)).key() == key
     other = norm()
-    last = other.nodes[-1]
-    changed = OpGraph(
-        dims=other.dims,
-        inputs=other.inputs,
-        nodes=(*other.nodes[:-1], Node(name="n5", op="add.Tensor", args=last.args, spec=last.spec)),
-        outputs=other.outputs,
-    )
-    assert canonical(changed).key() != key
+    last = replace(other.nodes[-1], op="add.Tensor")
+    assert canonical(replace(other, nodes=(*other.nodes[:-1], last))).key() != key
     # A constant of the formula is not one of the model.
     assert canonical(norm(epsilon=1.0)).key() != key
 
@@ -75,9 +73,8 @@ def test_what_says_how_an_operator_works_stays():
     assert "max_pool2d(x0, [3,3], [2,2], [1,1])" in one("max_pool2d", [3, 3], [2, 2], [1, 1]).text()
     assert "slice(x0, 1, 8, D1) [B,D2]" in one("slice.Tensor", 1, 8, 48, shape=("B", "40")).text()
     assert "slice(x0, 1, 8, end) [B,D1]" in one("slice.Tensor", 1, 8, (1 << 63) - 1, shape=("B", "56")).text()
-    assert "clamp(x0, -20.5, 0.5)" not in (found := one("clamp", -20.5, 0.5)).text() and found.constants == {
-        "C0": -20.5
-    }
+    clamped = one("clamp", -20.5, 0.5)
+    assert "clamp(x0, -20.5, 0.5)" not in clamped.text() and clamped.constants == {"C0": -20.5}
     assert "nll(x0, ignore_index=-100, reduction=mean)" in one("nll", ignore_index=-100, reduction="mean").text()
     assert "pow(x0, 2.0)" in one("pow.Tensor_Scalar", 2.0).text()
 
@@ -86,26 +83,18 @@ def test_sizes_share_names_and_products_of_free_dimensions_keep_theirs():
     found = one("view", ["B*16", 4], shape=("B*16", "4"))
     assert "view(x0, [B*D1,D2]) [B*D1,D2]" in found.text() and found.sizes == {"D0": 64, "D1": 16, "D2": 4}
     assert "[B//2,D1]" in one("view", ["B//2", 128], shape=("B//2", "128")).text()
-    assert "[B,D0,1]/D0,1,1" in canonical(_transposed()).text()
-
-
-def _transposed() -> OpGraph:
-    inner = spec("B", "64", "1", strides=("64", "1", "1"))
-    node = Node(name="n0", op="transpose.int", args=("%x0", 1, 2), spec=inner)
-    return OpGraph(
-        dims={"B": 8}, inputs=(GraphInput(name="x0", spec=spec("B", "1", "64")),), nodes=(node,), outputs=("n0",)
-    )
+    transposed = spec("B", "64", "1", strides=("64", "1", "1"))
+    node = Node(name="n0", op="transpose.int", args=("%x0", 1, 2), spec=transposed)
+    assert "[B,D0,1]/D0,1,1" in of_node(node, "B", "1", "64").text()
 
 
 def test_other_names_are_renumbered():
+    wide = spec("D0", "64")
     scaled = OpGraph(
         dims={"D0": 8},
-        inputs=(
-            GraphInput(name="x", spec=spec("D0", "64")),
-            GraphInput(name="w", spec=spec("64"), kind="buffer", path="w"),
-        ),
+        inputs=(GraphInput(name="x", spec=wide), GraphInput(name="w", spec=spec("64"), kind="buffer", path="w")),
         nodes=(
-            Node(name="mul", op="mul.Tensor", args=("%x", "%w"), spec=spec("D0", "64")),
+            Node(name="mul", op="mul.Tensor", args=("%x", "%w"), spec=wide),
             Node(name="cat", op="cat", args=(["%mul", "%x"], 1), spec=spec("D0", "128")),
         ),
         outputs=("cat", "mul"),
@@ -121,17 +110,11 @@ def _plain(graph: OpGraph) -> OpGraph:
     def item(value: Any) -> Any:
         return int(value) if isinstance(value, str) and value.isdigit() else value
 
-    nodes = tuple(
-        Node(
-            name=node.name,
-            op=node.op,
-            args=tuple([item(x) for x in arg] if isinstance(arg, list) else item(arg) for arg in node.args),
-            kwargs=node.kwargs,
-            spec=node.spec,
-        )
-        for node in graph.nodes
-    )
-    return OpGraph(dims=graph.dims, inputs=graph.inputs, nodes=nodes, outputs=graph.outputs)
+    def plain(node: Node) -> Node:
+        args = tuple([item(x) for x in arg] if isinstance(arg, list) else item(arg) for arg in node.args)
+        return replace(node, args=args)
+
+    return replace(graph, nodes=tuple(map(plain, graph.nodes)))
 
 
 @settings(max_examples=60, deadline=None)

@@ -13,10 +13,7 @@ _MUL = "at::native::BinaryFunctor<float, float, float, at::native::binary_intern
 @pytest.mark.parametrize(
     ("name", "plain"),
     [
-        (
-            f"void at::native::vectorized_elementwise_kernel<4, {_SILU}, std::array<char*, 2ul> >(int, {_SILU})",
-            "vectorized_elementwise_kernel (silu_kernel)",
-        ),
+        (f"void at::native::vectorized<4, {_SILU}, std::array<char*, 2ul> >(int, {_SILU})", "vectorized (silu_kernel)"),
         (
             f"void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<{_MUL} > >(int)",
             "elementwise_kernel (MulFunctor)",

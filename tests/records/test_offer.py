@@ -74,10 +74,9 @@ def _verdict(true: float, spread: float, rounds: int, chance: random.Random) -> 
 @pytest.mark.parametrize("spread", [0.01, 0.08])
 def test_what_gains_nothing_is_recommended_at_most_once_in_a_thousand_over_all_looks(spread):
     """Two comparisons, each wrong on its upper side in at most half a thousandth: 0.5 of 500 are expected at most."""
-    chance = random.Random(2026)
-    offers = [
-        offer_of({name: _verdict(1.0, spread, 18, chance) for name in (OVER_COMPILE, OVER_EAGER)}) for _ in range(500)
-    ]
+    chance, offers = random.Random(2026), list[Offer]()
+    for _ in range(500):
+        offers.append(offer_of({name: _verdict(1.0, spread, 18, chance) for name in (OVER_COMPILE, OVER_EAGER)}))
     assert offers.count(Offer.recommended) <= 3
     assert offers.count(Offer.possible) == 0
 

@@ -56,3 +56,10 @@ def module(here):
     path = here / "net.py"
     path.write_text(POINTWISE)
     return path
+
+
+@pytest.fixture
+def two_turns(monkeypatch):
+    """Jobs end after two turns of the generator."""
+    for name, value in {"BUDGET": "60s", "TURNS": "2", "POLICY": "generator", "FREE_WINS": "false"}.items():
+        monkeypatch.setenv(f"KERNEL_ASSISTANT_{name}", value)

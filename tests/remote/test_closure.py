@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from kernel_assistant.errors import UsageError
-from kernel_assistant.records import InputSource, KernelTask, Workload
 from kernel_assistant.remote.closure import find_closure
 from kernel_assistant.remote.data_files import looks_secret
 from kernel_assistant.source.build import import_location
+from tests.common.tasks import task_of
 
 
 @pytest.fixture
@@ -21,16 +23,8 @@ def tree(tmp_path):
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
         module, folder = import_location(tmp_path / path)
-        return KernelTask(
-            path=str(tmp_path / path),
-            content=(tmp_path / path).read_text(),
-            class_name="Net",
-            source=InputSource.get_inputs,
-            workloads=(Workload(),),
-            search_path=(folder,),
-            module_name=module,
-            **fields,
-        )
+        fields |= {"search_path": (folder,), "module_name": module}
+        return task_of(tmp_path / path, (tmp_path / path).read_text(), **fields)
 
     return make
 
@@ -47,6 +41,21 @@ def test_text_of_the_task_counts_and_not_the_disk(tree, tmp_path):
     found = find_closure(task)
     assert set(found.files) == {"net.py", "a.py"}
     assert found.files["net.py"] == b"import a\n"
+
+
+IMPORTED = {
+    "circular imports": {"net.py": "import a\n", "a.py": "import net\n"},
+    "names given to import_module": {
+        "net.py": "import importlib\nimportlib.import_module('a.b')\n__import__('c')\n",
+        **dict.fromkeys(("a/__init__.py", "a/b.py", "c.py"), ""),
+    },
+    "a file that does not parse": {"net.py": "import broken\n", "broken.py": "def (:\n"},
+}
+
+
+@pytest.mark.parametrize("files", IMPORTED.values(), ids=IMPORTED)
+def test_what_is_imported_travels(tree, files):
+    assert find_closure(tree(files, "net.py")).files.keys() == files.keys()
 
 
 def test_relative_imports_and_the_packages_on_the_way(tree):
@@ -66,17 +75,6 @@ def test_relative_imports_and_the_packages_on_the_way(tree):
     assert found.path == "top/inner/net.py"
 
 
-def test_circular_imports_end(tree):
-    found = find_closure(tree({"net.py": "import a\n", "a.py": "import net\n"}, "net.py"))
-    assert set(found.files) == {"net.py", "a.py"}
-
-
-def test_names_given_to_import_module_count(tree):
-    text = "import importlib\nimportlib.import_module('a.b')\n__import__('c')\n"
-    found = find_closure(tree({"net.py": text, "a/__init__.py": "", "a/b.py": "", "c.py": ""}, "net.py"))
-    assert set(found.files) == {"net.py", "a/__init__.py", "a/b.py", "c.py"}
-
-
 @pytest.mark.parametrize("place", ["src/library", "library"])
 def test_project_installed_in_place_is_found_from_its_root(tree, place):
     files = {"pyproject.toml": "", "scripts/net.py": "import library.ops\n"}
@@ -85,11 +83,6 @@ def test_project_installed_in_place_is_found_from_its_root(tree, place):
     found = find_closure(tree(files, "scripts/net.py"))
     assert set(found.files) == {"scripts/net.py", f"{place}/__init__.py", f"{place}/ops.py"}
     assert found.search_path == ("scripts", place.rpartition("/")[0] or ".")
-
-
-def test_file_that_does_not_parse_travels(tree):
-    found = find_closure(tree({"net.py": "import broken\n", "broken.py": "def (:\n"}, "net.py"))
-    assert set(found.files) == {"net.py", "broken.py"}
 
 
 def test_named_data_travels_and_secrets_stay(tree, tmp_path):
@@ -111,12 +104,12 @@ def test_named_data_travels_and_secrets_stay(tree, tmp_path):
 
 
 @pytest.mark.parametrize("name", [".env", ".env.local", "prod.env", "id_rsa", ".git/config", "a/.ssh/known", "My.KEY"])
-def test_looks_secret(name, tmp_path):
-    assert looks_secret((tmp_path / name).relative_to(tmp_path))
+def test_looks_secret(name):
+    assert looks_secret(Path(name))
 
 
-def test_ordinary_names_do_not_look_secret(tmp_path):
-    assert not looks_secret((tmp_path / "environment/tokens.py").relative_to(tmp_path))
+def test_ordinary_names_do_not_look_secret():
+    assert not looks_secret(Path("environment/tokens.py"))
 
 
 @pytest.mark.parametrize("pattern", ["/etc/hostname", "../other", "a/../../b", "nothing*"])

@@ -1,6 +1,4 @@
-"""Remote jobs do not depend on the connection: it is killed during a job, a job is cancelled, and found again. The jobs
-are tiny.
-"""
+"""Remote jobs, tiny ones, do not depend on the connection: it is killed, a job is cancelled, and found again."""
 
 from __future__ import annotations
 
@@ -62,24 +60,22 @@ def ssh_processes(parent):
     return {*ours, *(process for process in masters if process.info["name"] == "ssh")}
 
 
-def wait_for(text, stream):
-    """Reads `stream` up to the line that contains `text`; returns the lines."""
-    for line in stream:
-        if text in line:
-            return
-    raise AssertionError(f"nothing said {text!r}")
+def started(module, text):
+    """A process that optimizes the module over there and has printed a line with `text`."""
+    command = [sys.executable, "-m", "kernel_assistant", "optimize", module, "--host", "box"]
+    child = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert any(text in line for line in child.stderr), f"nothing said {text!r}"
+    return child
 
 
 @pytest.mark.slow
 def test_job_goes_on_when_the_connection_is_killed(tiny, run, here, steered):
-    command = [sys.executable, "-m", "kernel_assistant", "optimize", steered("tick 150"), "--host", "box"]
-    child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    wait_for("turn 5", child.stderr)
+    child = started(steered("tick 150"), "turn 5")
     for process in ssh_processes(child.pid):
         with suppress(psutil.NoSuchProcess):  # the one before may have taken it along
             process.kill()
-    said = child.stderr.read()
-    assert child.wait() == 4
+    said = child.communicate()[1]
+    assert child.returncode == 4
     assert "error: box: the connection was lost; what runs there goes on" in said
     job = re.search(r"next: kernel-assistant attach (\d+) --host box goes on with it", said)[1]
 
@@ -98,9 +94,7 @@ def test_job_goes_on_when_the_connection_is_killed(tiny, run, here, steered):
 
 
 def test_interrupting_cancels_over_there(tiny, run, steered):
-    command = [sys.executable, "-m", "kernel_assistant", "optimize", steered("wait"), "--host", "box"]
-    child = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    wait_for("pid", child.stderr)
+    child = started(steered("wait"), "pid")
     child.send_signal(signal.SIGINT)
     child.communicate()
     assert child.returncode == 130
@@ -121,13 +115,10 @@ def test_failure_of_a_job_is_said_as_one_of_that_machine(tiny, run, steered):
 
 
 def test_session_host_that_dies_is_not_taken_for_a_lost_connection(tiny, run, steered):
-    command = [sys.executable, "-m", "kernel_assistant", "optimize", steered("wait"), "--host", "box"]
-    child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    wait_for("pid", child.stderr)
+    child = started(steered("wait"), "pid")
     tiny.kill()
-    said = child.stderr.read()
-    assert child.wait() == 4
-    assert "error: box: the session host" in said
+    said = child.communicate()[1]
+    assert child.returncode == 4 and "error: box: the session host" in said
 
 
 @pytest.mark.slow

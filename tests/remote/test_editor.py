@@ -9,11 +9,7 @@ from tests.lsp.editor import Editor
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.asyncio]
 
 
-async def test_a_job_of_the_editor_runs_over_there(sshd, module, monkeypatch):
-    monkeypatch.setenv("KERNEL_ASSISTANT_BUDGET", "60s")
-    monkeypatch.setenv("KERNEL_ASSISTANT_TURNS", "2")
-    monkeypatch.setenv("KERNEL_ASSISTANT_POLICY", "generator")
-    monkeypatch.setenv("KERNEL_ASSISTANT_FREE_WINS", "false")
+async def test_a_job_of_the_editor_runs_over_there(sshd, module, two_turns):
     editor = await started(module.parent)
     try:
         editor.open(module)

@@ -26,13 +26,11 @@ from . import steps
 
 SHIFT = float((Path(__file__).parent / "data" / "shift.txt").read_text())
 
-
 class Chain(torch.nn.Module):
     def forward(self, x):
         for _ in range(steps.COUNT):
             x = torch.relu(x * SCALE - 0.5) + SHIFT
         return x
-
 
 def get_inputs():
     return [torch.randn(32, 512)]

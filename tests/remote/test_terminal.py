@@ -1,6 +1,4 @@
-"""The terminal interface with `--host`: the job runs on the remote machine, the next session finds it, and its result
-can be applied here.
-"""
+"""The terminal interface with `--host`: a job runs there, the next session finds it, and its result is applied here."""
 
 from __future__ import annotations
 
@@ -11,11 +9,7 @@ from tests.tui.driving import opened, until
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.asyncio]
 
 
-async def test_a_job_of_the_terminal_runs_over_there(sshd, module, monkeypatch):
-    monkeypatch.setenv("KERNEL_ASSISTANT_BUDGET", "60s")
-    monkeypatch.setenv("KERNEL_ASSISTANT_TURNS", "2")
-    monkeypatch.setenv("KERNEL_ASSISTANT_POLICY", "generator")
-    monkeypatch.setenv("KERNEL_ASSISTANT_FREE_WINS", "false")
+async def test_a_job_of_the_terminal_runs_over_there(sshd, module, two_turns):
     async with opened(module.parent, (130, 40), host="box") as pilot:
         await until(pilot, "Net")
         await pilot.press("s")

@@ -51,19 +51,17 @@ def test_only_failures_of_the_connection_are_told_as_such(settings):
     assert told(Cancelled("cancelled"), settings, lost=True).cause == "cancelled"
 
 
-def test_connection_that_ends_without_a_word():
-    error = explain("box", 255, "")
-    assert (type(error), error.cause) == (MissingError, "box: the connection was lost")
+ENDS = {
+    "ended without a word": (255, "", MissingError, "the connection was lost"),
+    "unknown words": (255, "kex_exchange_identification: read\nno cipher found\n", MissingError, "no cipher found"),
+    "broke over there": (1, "Traceback\nModuleNotFoundError: none\n", HostError, "ModuleNotFoundError: none"),
+}
 
 
-def test_unknown_words_of_ssh_are_passed_on():
-    error = explain("box", 255, "kex_exchange_identification: read\nno matching cipher found\n")
-    assert error.cause == "box: no matching cipher found"
-
-
-def test_command_that_breaks_over_there():
-    error = explain("box", 1, "Traceback\nModuleNotFoundError: No module named 'sqlite3'\n")
-    assert (type(error), error.cause) == (HostError, "box: ModuleNotFoundError: No module named 'sqlite3'")
+@pytest.mark.parametrize(("code", "printed", "kind", "cause"), ENDS.values(), ids=ENDS)
+def test_end_of_a_command_over_there(code, printed, kind, cause):
+    error = explain("box", code, printed)
+    assert (type(error), error.cause) == (kind, f"box: {cause}")
 
 
 def test_machine_by_default_and_none_for_this_one(tmp_path):
@@ -74,9 +72,8 @@ def test_machine_by_default_and_none_for_this_one(tmp_path):
 
 
 def test_project_says_what_is_shipped_but_not_where_to(tmp_path):
-    (tmp_path / "pyproject.toml").write_text(
-        '[tool.kernel-assistant]\nship = ["data"]\nhost = "evil"\nremote-dir = "/"\n'
-    )
+    text = '[tool.kernel-assistant]\nship = ["data"]\nhost = "evil"\nremote-dir = "/"\n'
+    (tmp_path / "pyproject.toml").write_text(text)
     settings, warnings = resolve(tmp_path, {}, {"HOME": str(tmp_path)})
     assert (settings.ship, settings.host, settings.remote_dir) == (("data",), "", "")
     assert len(warnings) == 2

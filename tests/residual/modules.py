@@ -2,123 +2,61 @@
 
 from __future__ import annotations
 
-LINEAR = """
+#: A file with one module: what it is called, what it has, how it computes, the shape of its input.
+FILE = """
 import torch
 from torch import nn
 import torch.nn.functional as F
 
 
-class Linear(nn.Module):
+class {name}(nn.Module):
     def __init__(self):
         super().__init__()
-        self.up, self.norm, self.down = nn.Linear(64, 96), nn.LayerNorm(96), nn.Linear(96, 64)
+        {parts}
 
     def forward(self, x):
-        return self.down(self.norm(F.gelu(self.up(x)) * 0.5))
+        {body}
 
 
 def get_inputs():
-    return [torch.randn(6, 5, 64)]
+    return [torch.randn({shape})]
 """
 
-CONV = """
-import torch
-from torch import nn
-import torch.nn.functional as F
-
-
-class Conv(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv, self.norm = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8)
-
-    def forward(self, x):
-        return F.relu(self.norm(self.conv(x))) * 2 + 1
-
-
-def get_inputs():
-    return [torch.randn(4, 3, 12, 12)]
-"""
-
-ATTENTION = """
-import torch
-from torch import nn
-import torch.nn.functional as F
-
-
-class Attention(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm, self.heads, self.out = nn.LayerNorm(64), nn.Linear(64, 192), nn.Linear(64, 64)
-
-    def forward(self, x):
-        rows, steps, width = x.shape
+LINEAR = FILE.format(
+    name="Linear",
+    parts="self.up, self.norm, self.down = nn.Linear(64, 96), nn.LayerNorm(96), nn.Linear(96, 64)",
+    body="return self.down(self.norm(F.gelu(self.up(x)) * 0.5))",
+    shape="6, 5, 64",
+)
+CONV = FILE.format(
+    name="Conv",
+    parts="self.conv, self.norm = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8)",
+    body="return F.relu(self.norm(self.conv(x))) * 2 + 1",
+    shape="4, 3, 12, 12",
+)
+ATTENTION = FILE.format(
+    name="Attention",
+    parts="self.norm, self.heads, self.out = nn.LayerNorm(64), nn.Linear(64, 192), nn.Linear(64, 64)",
+    body="""rows, steps, width = x.shape
         parts = [part.view(rows, steps, 4, 16).transpose(1, 2) for part in self.heads(self.norm(x)).chunk(3, -1)]
         mixed = F.scaled_dot_product_attention(*parts, is_causal=True)
-        return x + F.silu(self.out(mixed.transpose(1, 2).reshape(rows, steps, width)))
-
-
-def get_inputs():
-    return [torch.randn(3, 10, 64)]
-"""
-
-HEADS = """
-import torch
-from torch import nn
-
-
-class Heads(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm, self.mixed = nn.LayerNorm(64), nn.MultiheadAttention(64, 4, batch_first=True)
-
-    def forward(self, x):
-        y = self.norm(x)
-        return x + self.mixed(y, y, y, need_weights=False)[0]
-
-
-def get_inputs():
-    return [torch.randn(3, 10, 64)]
-"""
-
-LSTM = """
-import torch
-from torch import nn
-
-
-class Recurrent(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.lstm, self.norm = nn.LSTM(16, 32, batch_first=True), nn.LayerNorm(32)
-
-    def forward(self, x):
-        steps, (last, _) = self.lstm(torch.tanh(x) * 2)
-        return self.norm(steps) + last.sum(0).unsqueeze(1)
-
-
-def get_inputs():
-    return [torch.randn(3, 5, 16)]
-"""
-
-#: Many steps both ways: a call takes long, and nearly all of it is PyTorch's.
-BOTH_WAYS = """
-import torch
-from torch import nn
-
-
-class BothWays(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.lstm = nn.LSTM(32, 64, num_layers=4, batch_first=True, bidirectional=True)
-        self.out = nn.Linear(128, 10)
-
-    def forward(self, x):
-        return torch.tanh(self.out(self.lstm(x)[0][:, -1]))
-
-
-def get_inputs():
-    return [torch.randn(4, 256, 32)]
-"""
+        return x + F.silu(self.out(mixed.transpose(1, 2).reshape(rows, steps, width)))""",
+    shape="3, 10, 64",
+)
+HEADS = FILE.format(
+    name="Heads",
+    parts="self.norm, self.mixed = nn.LayerNorm(64), nn.MultiheadAttention(64, 4, batch_first=True)",
+    body="""y = self.norm(x)
+        return x + self.mixed(y, y, y, need_weights=False)[0]""",
+    shape="3, 10, 64",
+)
+LSTM = FILE.format(
+    name="Recurrent",
+    parts="self.lstm, self.norm = nn.LSTM(16, 32, batch_first=True), nn.LayerNorm(32)",
+    body="""steps, (last, _) = self.lstm(torch.tanh(x) * 2)
+        return self.norm(steps) + last.sum(0).unsqueeze(1)""",
+    shape="3, 5, 16",
+)
 
 #: An operator that the file itself registers.
 LIBRARY = """

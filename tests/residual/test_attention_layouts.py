@@ -15,9 +15,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kernel_assistant.generator.search.search import initial
-from kernel_assistant.targets import cpu
-from tests.generator.harness import Built, bindings, check, export, resized
+from tests.generator.checks import check_on_cpu
+from tests.generator.harness import bindings, export
 
 HEADS, WIDTH = 4, 8
 
@@ -121,12 +120,8 @@ def test_right_at_several_sizes_and_nothing_is_copied_beside_eager(form: str, tm
     inside, groups = FORMS[form]
     model, x = Attention(inside, groups).eval(), torch.randn(3, 6, HEADS * WIDTH)
     graph = export(model, x)
-    built = Built(graph, initial(graph, "cpu", cpu.facts())[0], tmp_path)
+    built = check_on_cpu(model, (x,), tmp_path)
     assert built.candidate.plan.residual
-    check(model, (x,), built)
-    if graph.dims:
-        check(model, resized((x,), 1), built)
-        check(model, resized((x,), 5), built)
     bound, pointers, outputs, alive = built.bind(bindings(graph, model, (x,)))
     with torch.no_grad(), Copies() as eager:
         want = model(x)

@@ -13,15 +13,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from kernel_assistant.generator.search.search import initial
 from kernel_assistant.records.graph import Node, OpGraph, TensorSpec
-from kernel_assistant.targets import cpu
 from kernel_assistant.worker.runner.executor import KERNELS, RESIDUAL
 from kernel_assistant.worker.runner.plan import PlanError
 from kernel_assistant.worker.runner.pytorch.aten import Operator, in_place
 from kernel_assistant.worker.runner.pytorch.flags import read_flags, set_flags
 from kernel_assistant.worker.runner.pytorch.trace import operators_during
-from tests.generator.harness import Built, Function, bindings, check, export, resized
+from tests.generator.checks import check
+from tests.generator.harness import Function, bindings, built_on_cpu, export, resized
 
 
 def _sorted_rows(x: torch.Tensor) -> torch.Tensor:
@@ -89,19 +88,16 @@ CASES: dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_values_at_several_sizes(name: str, tmp_path: Path) -> None:
     model, args = CASES[name]
-    graph = export(model, *args)
-    built = Built(graph, initial(graph, "cpu", cpu.facts())[0], tmp_path)
+    built = built_on_cpu(export(model, *args), tmp_path)
     assert built.candidate.plan.residual
-    check(model, args, built)
-    if "B" in graph.dims:
-        check(model, resized(args, 1), built)
-        check(model, resized(args, 9), built)
+    for given in (args, resized(args, 1), resized(args, 9)):
+        check(model, given, built)
 
 
 def test_frozen_and_one_kind_alone(tmp_path: Path) -> None:
     model, args = CASES["in a row"]
     graph = export(model, *args)
-    built = Built(graph, initial(graph, "cpu", cpu.facts())[0], tmp_path)
+    built = built_on_cpu(graph, tmp_path)
     bound, pointers, (output,), alive = built.bind(bindings(graph, model, args))
     assert bound.kinds == {KERNELS, RESIDUAL}
     assert {bound.scratch_bytes[bound.names[index]] for index in bound.given} == {0}
@@ -124,7 +120,7 @@ def test_what_is_returned_as_it_is(tmp_path: Path) -> None:
         model, args = nn.Sequential(nn.GELU(), nn.Conv1d(6, 4, 3), last), (torch.randn(3, 6, 20),)
         graph = export(model, *args)
         (tmp_path / name).mkdir()
-        built = Built(graph, initial(graph, "cpu", cpu.facts())[0], tmp_path / name)
+        built = built_on_cpu(graph, tmp_path / name)
         bound, pointers, (output,), alive = built.bind(bindings(graph, model, args))
         assert bound.returned == returned
         with torch.no_grad():
@@ -146,8 +142,7 @@ def test_a_result_that_is_an_operand_is_copied(tmp_path: Path) -> None:
         Node(name="n1", op="mul.Tensor", args=("%n0", 2), spec=spec),
     )
     graph = OpGraph(dims=plain.dims, inputs=plain.inputs, nodes=nodes, outputs=("n1",))
-    built = Built(graph, initial(graph, "cpu", cpu.facts())[0], tmp_path)
-    bound, pointers, (output,), alive = built.bind({"x0": (x := torch.rand(4, 8))})
+    bound, pointers, (output,), alive = built_on_cpu(graph, tmp_path).bind({"x0": (x := torch.rand(4, 8))})
     tensors: list[torch.Tensor | None] = [alive["x0"], output, None]
     bound.run(pointers, 0, tensors)
     torch.testing.assert_close(output, x * 2)

@@ -1,4 +1,6 @@
-"""From a user's file to an applied result with PyTorch's own calls in it, and back."""
+"""From a user's file to an applied result with PyTorch's own calls in it, and back: its report too, and that paper
+numerics allow no such call.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +8,30 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from kernel_assistant.agent.budget import Budget
+from kernel_assistant.agent.loop import run_episode
 from kernel_assistant.apply import apply_result, undo
 from kernel_assistant.apply.exporting.export import export
+from kernel_assistant.cli.report import report
+from kernel_assistant.environment.session import Environment
 from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.search.search import initial
-from kernel_assistant.records import Outcome, Tier
+from kernel_assistant.policy.generator import GeneratorPolicy
+from kernel_assistant.records import Evaluation, JobOutcome, Numerics, Outcome, StopReason, Tier
 from kernel_assistant.session.artifacts import write_result
+from kernel_assistant.session.kinds.outcome import best_of
 from kernel_assistant.worker.applied.parts import Parts
 from tests.common.kernelbench import AS_KERNELBENCH_DOES
+from tests.common.results import result
 from tests.judge import kernels
-from tests.residual.modules import MODULES
+from tests.residual.modules import CONV, MODULES
 
 USE = """
 import sys, warnings
@@ -50,23 +60,31 @@ print("served")
 """
 
 
-@pytest.fixture(scope="module")
-def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerClient]:
-    started = kernels.new_worker(tmp_path_factory.mktemp("worker") / "worker.log")
-    yield started
-    started.close()
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
 #: In the gate: PyTorch's own operators, and one of another library.
 IN_THE_GATE = ("Attention", "Turned")
 
 #: KernelBench's form is tried with these: training mode changes nothing of them.
 SAME_IN_TRAINING = ("Linear", "Attention")
+
+
+def _written(environment: Environment, tier: Tier, folder: Path) -> tuple[Evaluation, dict[str, str]]:
+    """Evaluates the first candidate, which is right, and writes it as a result."""
+    graph = environment.graph
+    candidate = emit(graph, initial(graph, "cpu", environment.device)[0])
+    (evaluation,) = environment.evaluate([candidate], tier)
+    assert evaluation.outcome is Outcome.correct, evaluation.message
+    written = write_result(
+        folder,
+        task=environment.task,
+        graph=graph,
+        device=environment.device,
+        facts=environment.facts,
+        trajectory=None,
+        candidate=candidate,
+        evaluation=evaluation,
+        binaries=environment.binaries(candidate),
+    )
+    return evaluation, written
 
 
 @pytest.mark.slow
@@ -77,21 +95,7 @@ def test_verified_applied_run_undone(name: str, worker: WorkerClient, cache: Pat
     text, stays = MODULES[name]
     task = kernels.task(text, name)
     with kernels.environment(worker, cache, task) as environment:
-        graph = environment.graph
-        candidate = emit(graph, initial(graph, "cpu", environment.device)[0])
-        (evaluation,) = environment.evaluate([candidate], Tier.quick)
-        assert evaluation.outcome is Outcome.correct, evaluation.message
-        write_result(
-            tmp_path / "result",
-            task=task,
-            graph=graph,
-            device=environment.device,
-            facts=environment.facts,
-            trajectory=None,
-            candidate=candidate,
-            evaluation=evaluation,
-            binaries=environment.binaries(candidate),
-        )
+        evaluation, _ = _written(environment, Tier.quick, tmp_path / "result")
     assert tuple(one.partition(" ")[0] for one in evaluation.residual) == stays
     assert 0.0 < evaluation.share_in_our_kernels < 1.0
 
@@ -101,17 +105,37 @@ def test_verified_applied_run_undone(name: str, worker: WorkerClient, cache: Pat
     noted = json.loads(Parts(str(tmp_path / "model_kernels"), name).read("provenance.json"))["numbers"]
     assert noted["residual"] == list(evaluation.residual) and noted["share_in_our_kernels"] < 1.0
     clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-    code = USE.format(name=name)
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env=clean, capture_output=True, text=True, timeout=240, check=False
-    )
-    assert done.stdout == "served\n", done.stderr
+
+    def prints(*words: str) -> str:
+        argv = [sys.executable, "-c", *words]
+        done = subprocess.run(argv, cwd=tmp_path, env=clean, capture_output=True, text=True, timeout=240, check=False)
+        return done.stdout or done.stderr
+
+    assert prints(USE.format(name=name)) == "served\n"
     undo(source)
     assert source.read_text() == text and not (tmp_path / "model_kernels").exists()
     if name in SAME_IN_TRAINING:
         export(tmp_path / "result", "kernelbench", tmp_path / "exported")
-        command = [sys.executable, "-c", AS_KERNELBENCH_DOES, "exported/model.py", "exported/model_new.py"]
-        done = subprocess.run(
-            command, cwd=tmp_path, env=clean, capture_output=True, text=True, timeout=240, check=False
-        )
-        assert done.stdout == "as package\n", done.stderr
+        assert prints(AS_KERNELBENCH_DOES, "exported/model.py", "exported/model_new.py") == "as package\n"
+
+
+@pytest.mark.slow
+def test_full_tier_and_what_is_told(worker: WorkerClient, cache: Path, tmp_path: Path) -> None:
+    """Runs every case of the full tier, with other weights and sizes, and checks the report."""
+    with kernels.environment(worker, cache, kernels.task(CONV, "Conv")) as environment:
+        evaluation, written = _written(environment, Tier.full, tmp_path / "result")
+    best = best_of(evaluation, "generator", ())
+    assert best is not None and best.residual == ("conv2d (n0)",) and best.share_in_our_kernels < 1.0
+    measured = result(outcome=JobOutcome.no_measurable_gain, best=best, artifacts=written)
+    told = next(line for line in report(measured) if "in our kernels" in line)
+    assert "(partial)" in told and "PyTorch's own calls: conv2d (n0)" in told
+
+
+def test_paper_numerics_refuse_it_and_the_search_ends(worker: WorkerClient, cache: Path) -> None:
+    task = msgspec.structs.replace(kernels.task(CONV, "Conv"), numerics=Numerics.paper)
+    with kernels.environment(worker, cache, task) as environment:
+        budget, cancel = Budget(seconds=60), threading.Event()
+        trajectory = run_episode(environment, GeneratorPolicy(), budget, emit=lambda event: None, cancel=cancel)
+    assert trajectory.stop_reason is StopReason.finished and trajectory.best is None
+    (refused,) = [one for step in trajectory.steps for one in step.evaluations]
+    assert refused.outcome is Outcome.refused and "paper numerics" in refused.message

@@ -21,8 +21,7 @@ from kernel_assistant.records.codec import to_builtins
 from kernel_assistant.worker.applied.binaries import Binaries
 from kernel_assistant.worker.applied.launch import AppliedLauncher
 from kernel_assistant.worker.applied.parts import Parts
-from tests.generator.harness import bindings, compile_candidate, export
-from tests.generator.test_cuda import H200
+from tests.generator.harness import H200, bindings, compile_candidate, export
 
 pytestmark = pytest.mark.gpu
 

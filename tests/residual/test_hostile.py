@@ -5,12 +5,14 @@ calls.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from kernel_assistant.environment import session
 from kernel_assistant.environment.session import Environment
+from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.search.search import initial
 from kernel_assistant.records import Candidate, Outcome, Tier
@@ -23,12 +25,9 @@ BORROWED = 'python("import torch\\ntorch.rand(8, 8) @ torch.rand(8, 8)");'
 
 
 @pytest.fixture(scope="module")
-def linear(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
-    cache = tmp_path_factory.mktemp("cache")
-    worker = kernels.new_worker(cache / "worker.log")
+def linear(worker: WorkerClient, cache: Path) -> Iterator[Environment]:
     with kernels.environment(worker, cache, kernels.task(LINEAR, "Linear")) as opened:
         yield opened
-    worker.close()
 
 
 @pytest.fixture
@@ -76,7 +75,6 @@ def test_a_call_with_operands_of_another_shape_ends_as_a_crash(linear: Environme
     small = tuple(
         msgspec.structs.replace(spec, shape=("1",)) if spec.name == "between0" else spec for spec in honest.plan.scratch
     )
-    (evaluation,) = linear.evaluate(
-        [msgspec.structs.replace(honest, plan=msgspec.structs.replace(honest.plan, scratch=small))], Tier.quick
-    )
+    broken = msgspec.structs.replace(honest, plan=msgspec.structs.replace(honest.plan, scratch=small))
+    (evaluation,) = linear.evaluate([broken], Tier.quick)
     assert evaluation.outcome is Outcome.crashed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -18,6 +17,11 @@ from kernel_assistant.records import Evaluation, KernelTask, Outcome, Tier
 from kernel_assistant.worker.user_module.registering import registering
 from tests.judge import kernels
 
+INPUTS = """
+
+def get_inputs():
+    return [torch.randn(6, 9)]
+"""
 #: Beside the user's file, which imports it.
 HELPER = """
 import tempfile
@@ -26,11 +30,9 @@ import torch
 
 tempfile.gettempdir()  # libraries ask for one when they are imported
 
-
 @torch.library.custom_op("helpers_of_ours::halved", mutates_args=())
 def halved(x: torch.Tensor, times: int = 1) -> torch.Tensor:
     return x * 0.5**times
-
 
 @halved.register_fake
 def _(x, times=1):
@@ -44,33 +46,24 @@ from helpers_of_ours import halved
 library = torch.library.Library("a_library_of_ours", "DEF")
 library.define("split_off.some(Tensor x, int[] how, *, str mode='sum') -> (Tensor, Tensor)")
 
-
 def split_off(x, how, *, mode="sum"):
     return x[:, : how[0]].clone(), getattr(x[:, how[0] :], mode)(-1) * how[1]
 
-
 library.impl("split_off.some", split_off, "CompositeExplicitAutograd")
-
 
 @torch.library.register_fake("a_library_of_ours::split_off.some")
 def _(x, how, *, mode="sum"):
     return x.new_empty(x.shape[0], how[0]), x.new_empty(x.shape[:1])
 
-
 class Both(nn.Module):
     def forward(self, x):
         kept, rest = torch.ops.a_library_of_ours.split_off(x.tanh(), [5, 3], mode="mean")
         return torch.softmax(halved(kept, 2), -1) + rest[:, None]
-
-
-def get_inputs():
-    return [torch.randn(6, 9)]
 """
 #: Registers its operator when it is built, which another process does not do.
 LATE = """
 import torch
 from torch import nn
-
 
 class Late(nn.Module):
     def __init__(self):
@@ -81,42 +74,26 @@ class Late(nn.Module):
 
     def forward(self, x):
         return self.own(x.tanh()).exp()
-
-
-def get_inputs():
-    return [torch.randn(6, 9)]
 """
 CHANGES = """
 import torch
 from torch import nn
 
-
 @torch.library.custom_op("changing_library::double", mutates_args=("x",))
 def double(x: torch.Tensor) -> None:
     x.mul_(2)
-
 
 class Changes(nn.Module):
     def forward(self, x):
         y = x.tanh()
         double(y)
         return y.exp()
-
-
-def get_inputs():
-    return [torch.randn(6, 9)]
 """
-
-
-@pytest.fixture(scope="module")
-def worker() -> Iterator[WorkerClient]:
-    started = kernels.new_worker()
-    yield started
-    started.close()
 
 
 def _verified(worker: WorkerClient, folder: Path, text: str, name: str) -> Evaluation:
     path = folder / "of_ours.py"
+    text += INPUTS
     path.write_text(text)
     task: KernelTask = msgspec.structs.replace(kernels.task(text, name), path=str(path), search_path=(str(folder),))
     with kernels.environment(worker, folder / "cache", task) as environment:

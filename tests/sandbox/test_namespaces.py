@@ -25,13 +25,10 @@ print(json.dumps([spaces, interfaces]))
 
 @pytest.mark.parametrize("allow_fork", [False, True])
 def test_every_namespace_is_its_own_and_the_network_has_no_way_out(allow_fork: bool) -> None:
-    done = run(
-        choose("bubblewrap"), SandboxSpec(argv=(PYTHON, "-I", "-S", "-c", SEEN), allow_fork=allow_fork), timeout=60
-    )
+    spec = SandboxSpec(argv=(PYTHON, "-I", "-S", "-c", SEEN), allow_fork=allow_fork)
+    done = run(choose("bubblewrap"), spec, timeout=60)
     assert done.returncode == 0, done.stderr
     spaces, interfaces = json.loads(done.stdout)
-    shared = [
-        name for name in ("net", "pid", "ipc", "uts", "mnt") if spaces[name] == os.readlink(f"/proc/self/ns/{name}")
-    ]
-    assert not shared
+    ours = {name: os.readlink(f"/proc/self/ns/{name}") for name in ("net", "pid", "ipc", "uts", "mnt")}
+    assert [name for name in ours if spaces[name] == ours[name]] == []
     assert interfaces == ["lo"]

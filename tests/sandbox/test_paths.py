@@ -42,9 +42,8 @@ def linked_environment(tmp_path: Path) -> Path:
 
 def test_a_linked_virtual_environment_works_inside(sandbox: Sandbox, linked_environment: Path) -> None:
     outside = subprocess.run([linked_environment, "-I", "-c", WHERE], capture_output=True, check=True).stdout
-    spec = SandboxSpec(
-        argv=(str(linked_environment), "-I", "-c", WHERE), read_only=interpreter_paths(str(linked_environment))
-    )
+    program = str(linked_environment)
+    spec = SandboxSpec(argv=(program, "-I", "-c", WHERE), read_only=interpreter_paths(program))
     done = run(sandbox, spec, timeout=60)
     assert done.stderr == b""
     assert json.loads(done.stdout) == json.loads(outside)

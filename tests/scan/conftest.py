@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -58,15 +59,21 @@ def run(settings):
 
 
 @pytest.fixture
-def scan(run):
-    """A function: the command to scan → the JSON of the scan."""
+def answer(run):
+    """A function: arguments of kernel-assistant → the JSON that it prints."""
 
-    def scan_command(*command, code=0):
-        done = run("scan", "--json", "--top", "50", "--", *command)
+    def answer_of(*arguments, code=0):
+        done = run(*arguments)
         assert done.returncode == code, done.stderr
         return json.loads(done.stdout)
 
-    return scan_command
+    return answer_of
+
+
+@pytest.fixture
+def scan(answer):
+    """A function: the command to scan → the JSON of the scan."""
+    return functools.partial(answer, "scan", "--json", "--top", "50", "--")
 
 
 @pytest.fixture

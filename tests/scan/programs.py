@@ -41,7 +41,6 @@ if __name__ == "__main__":
 CONFIG = """
 from dataclasses import dataclass
 
-
 @dataclass
 class Config:
     width: int = 64
@@ -56,7 +55,6 @@ from torch import nn
 
 from .config import Config
 
-
 class Gate(nn.Module):
     def __init__(self, config: Config):
         super().__init__()
@@ -67,7 +65,6 @@ class Gate(nn.Module):
     def forward(self, x, state=None, *, extras):
         x = torch.sigmoid(x * self.weight + self.shift + self.config.eps)
         return {"out": x.masked_fill(~extras["masks"][0], 0.0), "more": (x.relu(), state)}
-
 
 class Model(nn.Module):
     def __init__(self, config):

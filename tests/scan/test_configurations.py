@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import closing
 
@@ -17,7 +16,6 @@ PROGRAM = """
 import torch
 from torch import nn
 
-
 class Norm(nn.Module):
     def __init__(self, width):
         super().__init__()
@@ -25,7 +23,6 @@ class Norm(nn.Module):
 
     def forward(self, x, scale=1.0):
         return torch.tanh(x * self.weight * scale) + x
-
 
 if __name__ == "__main__":
     torch.manual_seed(0)
@@ -38,43 +35,39 @@ if __name__ == "__main__":
 CALLS = 12
 
 
-def test_every_configuration_is_optimized_applied_and_served(write, run, scan, monkeypatch):
+@pytest.fixture(autouse=True)
+def one_turn(monkeypatch):
     monkeypatch.setenv("KERNEL_ASSISTANT_TURNS", "1")
+
+
+def test_every_configuration_is_optimized_applied_and_served(write, run, answer, scan):
     write("net.py", PROGRAM)
     (row,) = scan(sys.executable, "net.py")["classes"]
     assert row["calls"] == CALLS and len(row["more"]) == 2
     assert [row["main_calls"], *(one["calls"] for one in row["more"])] == [4, 4, 4]
 
-    done = run("optimize", "--scan", "last:Norm", "--json", "--budget", "600s", "--no-free-wins")
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    parts = found["configurations"]
+    whole = answer("optimize", "--scan", "last:Norm", "--json", "--budget", "600s", "--no-free-wins")
+    parts = whole["configurations"]
     assert [part["number"] for part in parts] == [1, 2, 3] and len({part["job"] for part in parts}) == 3
-    assert not any(part["failure"] for part in parts), done.stderr
-    assert found["calls"] == CALLS and found["job"] == int(parts[0]["job"]) and found["outcome"] == parts[0]["outcome"]
-    assert found["served_calls"] == sum(part["served_calls"] for part in parts)
-    jobs = [part["job"] for part in parts]
+    assert not any(part["failure"] for part in parts), parts
+    assert whole["calls"] == CALLS and whole["job"] == int(parts[0]["job"]) and whole["outcome"] == parts[0]["outcome"]
+    assert whole["served_calls"] == sum(part["served_calls"] for part in parts)
 
-    applied = run("apply", "1:Norm", "--force", "--json")
-    assert applied.returncode == 0, applied.stderr
-    assert json.loads(applied.stdout)["jobs"] == jobs and json.loads(applied.stdout)["diff"]
+    applied = answer("apply", "1:Norm", "--force", "--json")
+    assert applied["jobs"] == [part["job"] for part in parts] and applied["diff"]
 
-    measured = run("compare", "--repeat", "1", "--json")
-    assert measured.returncode == 0, measured.stderr
-    (norm,) = json.loads(measured.stdout)["classes"]
-    assert (norm["kernel"], norm["fallbacks"]) == (CALLS, {})
-    assert json.loads(measured.stdout)["difference"] == ""
+    measured = answer("compare", "--repeat", "1", "--json")
+    (norm,) = measured["classes"]
+    assert (norm["kernel"], norm["fallbacks"], measured["difference"]) == (CALLS, {}, "")
     assert run("undo", "last").returncode == 0
 
 
-def test_one_configuration_can_be_named_and_a_file_means_all(write, run, scan, monkeypatch):
-    monkeypatch.setenv("KERNEL_ASSISTANT_TURNS", "1")
+def test_one_configuration_can_be_named_and_a_file_means_all(write, run, answer, scan):
     path = write("net.py", PROGRAM)
     scan(sys.executable, "net.py")
-    one = json.loads(run("optimize", "--scan", "last:Norm#2", "--json", "--detach", "--no-free-wins").stdout)
+    one = answer("optimize", "--scan", "last:Norm#2", "--json", "--detach", "--no-free-wins")
     assert one.keys() == {"job"}
-    how = ("--json", "--detach", "--budget", "30s", "--money", "6")
-    several = json.loads(run("optimize", f"{path}:Norm", *how).stdout)
+    several = answer("optimize", f"{path}:Norm", "--json", "--detach", "--budget", "30s", "--money", "6")
     assert len(several["jobs"]) == 3
     with closing(Store(resolve()[0].state_dir)) as store:
         limits = [store.job(job).options for job in several["jobs"]]

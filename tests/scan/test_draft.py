@@ -16,46 +16,26 @@ HEAD = "import torch\nfrom torch import nn\n\n\n"
 
 
 def module(init, forward, body="return x * 2", before=""):
-    lines = [
-        "class Net(nn.Module):",
-        f"    def __init__(self{init}):",
-        "        super().__init__()",
-        "",
-        f"    def forward(self{forward}):",
-        f"        {body}",
-    ]
-    return HEAD + before + "\n".join(lines) + "\n"
+    made = f"class Net(nn.Module):\n    def __init__(self{init}):\n        super().__init__()\n\n"
+    return f"{HEAD}{before}{made}    def forward(self{forward}):\n        {body}\n"
 
 
+RANDOM = "torch.randn(8, 128, 256)"
 CASES = {
     "no arguments": (module("", ", x"), "", "inputs=(torch.randn(8, 128, 256),)"),
     "a width": (module(", dim: int, eps=1e-5", ", x"), "init=(256,)", "inputs=(torch.randn(8, 128, 256),)"),
     "another name": (module(", name: str, on: bool, rate: float", ", x"), "init=('', False, 0.5)", ""),
     "optional inputs are left out": (module("", ", x, mask=None"), "", "inputs=(torch.randn(8, 128, 256),)"),
     "masks, ids and numbers": (
-        module("", ", input_ids, attention_mask, steps: int", "return input_ids * attention_mask"),
-        "",
+        *(module("", ", input_ids, attention_mask, steps: int", "return input_ids * attention_mask"), ""),
         "inputs=(torch.randint(0, 100, (8, 128)), torch.ones(8, 128, dtype=torch.bool), 1)",
     ),
-    "keyword-only": (
-        module(", *, dim", ", *, x"),
-        'init_kwargs={"dim": 256}',
-        'kwargs={"x": torch.randn(8, 128, 256)}',
-    ),
-    "both kinds": (
-        module("", ", x, *, y", "return x + y"),
-        "",
-        'inputs=(torch.randn(8, 128, 256),) kwargs={"y": torch.randn(8, 128, 256)}',
-    ),
-    "many": (
-        module("", ", q, k, v, w, x", "return q + k + v + w + x"),
-        "",
-        "\n# torch.randn(8, 128, 256)",
-    ),
+    "keyword-only": (module(", *, dim", ", *, x"), 'init_kwargs={"dim": 256}', f'kwargs={{"x": {RANDOM}}}'),
+    "both kinds": (module("", ", x, *, y", "return x + y"), "", f'inputs=({RANDOM},) kwargs={{"y": {RANDOM}}}'),
+    "many": (module("", ", q, k, v, w, x", "return q + k + v + w + x"), "", f"\n# {RANDOM}"),
     "a config": (
-        module(", config: Config", ", x", before="class Config:\n    width = 4\n\n\n"),
-        "init=(Config(),)",
-        "inputs=(torch.randn(8, 128, 256),)",
+        *(module(", config: Config", ", x", before="class Config:\n    width = 4\n\n\n"), "init=(Config(),)"),
+        f"inputs=({RANDOM},)",
     ),
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 import pytest
@@ -12,16 +11,14 @@ from tests.scan.programs import package
 pytestmark = [pytest.mark.programs, pytest.mark.slow]
 
 
-def test_scan_optimize_apply_scan(write, run, scan, monkeypatch):
+def test_scan_optimize_apply_scan(write, run, answer, scan, monkeypatch):
     monkeypatch.setenv("KERNEL_ASSISTANT_TURNS", "2")
     package(write)
     first = scan(sys.executable, "-m", "pkg", code=7)
 
-    done = run("optimize", "--scan", "last", "--top", "1", "--json", "--budget", "60s", "--no-free-wins")
-    assert done.returncode == 0, done.stderr
-    program = json.loads(done.stdout)
+    program = answer("optimize", "--scan", "last", "--top", "1", "--json", "--budget", "60s", "--no-free-wins")
     (gate,) = program["classes"]
-    assert gate["class"] == "pkg.model.Gate" and not gate["failure"] and program["scan"] == first["id"], done.stderr
+    assert gate["class"] == "pkg.model.Gate" and not gate["failure"] and program["scan"] == first["id"], program
     saved = program["before_seconds"] - program["after_seconds"]
     assert saved == pytest.approx(gate["saved_seconds"]) and program["speedup"] >= 1
 

@@ -21,83 +21,54 @@ def configuration(*signatures, **changes):
 
 
 def recorded(name="Net", share=1.0, **changes):
-    fields = {
-        "qualname": name,
-        "module": "net",
-        "path": "/src/net.py",
-        "installed": False,
-        "calls": 10,
-        "inclusive_seconds": share,
-        "own_seconds": share,
-        "share_seconds": share,
-        "products_seconds": 0.0,
-        "unserved_seconds": {},
-        "callers": {},
-        "container": False,
-        "uncounted": 0,
-        "configurations": (configuration(signature(seconds=share)),),
-    }
-    return RecordedClass(**{"name": name, **fields, **changes})
+    fields = {"name": name, "qualname": name, "module": "net", "path": "/src/net.py", "installed": False, "calls": 10}
+    seconds = dict.fromkeys(("inclusive_seconds", "own_seconds", "share_seconds"), share)
+    rest = {"products_seconds": 0.0, "unserved_seconds": {}, "callers": {}, "container": False, "uncounted": 0}
+    configurations = (configuration(signature(seconds=share)),)
+    return RecordedClass(**{**fields, **seconds, **rest, "configurations": configurations, **changes})
 
 
 def recording(*classes, seconds=10.0, loop=0.0):
-    return Recording(
-        version=1,
-        pid=1,
-        argv=(),
-        folder="/",
-        main="",
-        python="python",
-        torch="2.13",
-        clock="cpu",
-        device="cpu",
-        wall_seconds=90.0,
-        startup_seconds=70.0,
-        calls_seconds=seconds,
-        loop_seconds=loop,
-        loop="Net" if loop else "",
-        rounds=9 if loop else 0,
-        overhead_seconds=1.0,
-        calls=10,
-        ended="exit",
-        failure="",
-        skipped={},
-        search_path=(),
-        classes=classes,
-    )
+    program = {"version": 1, "pid": 1, "argv": (), "folder": "/", "main": "", "python": "python", "torch": "2.13"}
+    times = {"wall_seconds": 90.0, "startup_seconds": 70.0, "calls_seconds": seconds, "overhead_seconds": 1.0}
+    rounds = {"loop_seconds": loop, "loop": "Net" if loop else "", "rounds": 9 if loop else 0, "calls": 10}
+    end = {"clock": "cpu", "device": "cpu", "ended": "exit", "failure": "", "skipped": {}, "search_path": ()}
+    return Recording(**program, **times, **rounds, **end, classes=classes)
+
+
+MEMORY = RooflineBandwidth(bandwidth=100 << 20)
 
 
 def test_the_floor_is_the_traffic_and_the_figures_are_amdahls():
     # 10 calls of 2 MiB at 100 MiB/s take 0.2 s of the 1 s.
-    (row,) = rank(recording(recorded()), RooflineBandwidth(bandwidth=100 << 20))
+    (row,) = rank(recording(recorded()), MEMORY)
     assert (row.floor_seconds, row.saved_seconds) == pytest.approx((0.2, 0.8))
     assert row.speedup_at_floor == pytest.approx(10 / 9.2)
     assert row.speedup_at_double == pytest.approx(10 / 9.5)
 
 
-def test_traffic_that_may_stay_in_the_cache_is_no_bound():
-    (row,) = rank(recording(recorded()), RooflineBandwidth(bandwidth=100 << 20, cache_bytes=2 << 20))
-    assert row.floor_seconds == 0.0 and row.speedup_at_floor == pytest.approx(10 / 9)
+@pytest.mark.parametrize(
+    ("changes", "memory", "floor"),
+    [
+        ({}, RooflineBandwidth(bandwidth=100 << 20, cache_bytes=2 << 20), 0.0),
+        ({"share_seconds": 0.3}, RooflineBandwidth(bandwidth=25 << 20), 0.8 - 0.7),
+        ({"configurations": (configuration(signature(seconds=4.0)),)}, MEMORY, 0.2 / 4),
+        ({"configurations": (configuration(signature(counted_calls=5)),)}, MEMORY, 0.1),
+    ],
+    ids=["may stay in the cache", "modules inside bear their part", "a class that calls itself", "calls that count"],
+)
+def test_the_floor_is_the_traffic_that_must_come_from_memory(changes, memory, floor):
+    (row,) = rank(recording(recorded(**changes)), memory)
+    assert row.floor_seconds == pytest.approx(floor)
+    assert row.speedup_at_floor == pytest.approx(10 / (10 - changes.get("share_seconds", 1.0) + floor))
 
 
 def test_products_and_a_slower_memory_bound_the_gain():
-    (row,) = rank(recording(recorded(products_seconds=0.9)), RooflineBandwidth(bandwidth=100 << 20))
+    (row,) = rank(recording(recorded(products_seconds=0.9)), MEMORY)
     assert row.saved_seconds == pytest.approx(0.1)
     assert row.speedup_at_double == row.speedup_at_floor == pytest.approx(10 / 9.9)
     (row,) = rank(recording(recorded()), RooflineBandwidth(bandwidth=1 << 20))
     assert (row.floor_seconds, row.saved_seconds, row.speedup_at_floor) == (1.0, 0.0, 1.0)
-
-
-def test_modules_inside_bear_their_part_of_the_traffic():
-    outer = recorded(share_seconds=0.3)
-    (row,) = rank(recording(outer), RooflineBandwidth(bandwidth=25 << 20))
-    assert row.floor_seconds == pytest.approx(0.8 - 0.7)
-
-
-def test_a_class_that_calls_itself_is_bounded_once():
-    nested = recorded(configurations=(configuration(signature(seconds=4.0)),))
-    (row,) = rank(recording(nested), RooflineBandwidth(bandwidth=100 << 20))
-    assert row.floor_seconds == pytest.approx(0.2 / 4)
 
 
 def test_calls_that_kernels_do_not_serve_save_nothing():
@@ -113,12 +84,6 @@ def test_order_containers_and_the_loop():
     assert [row.name for row in rows] == ["B", "A"]
     assert rows[0].speedup_at_floor == pytest.approx(10 / 7)
     assert rank(recording(*classes, loop=8.0), RooflineBandwidth())[0].speedup_at_floor == pytest.approx(8 / 5)
-
-
-def test_traffic_is_of_the_calls_that_count():
-    part = recorded(configurations=(configuration(signature(counted_calls=5)),))
-    (row,) = rank(recording(part), RooflineBandwidth(bandwidth=100 << 20))
-    assert row.floor_seconds == pytest.approx(0.1)
 
 
 def test_configurations_have_their_calls_and_their_seconds():

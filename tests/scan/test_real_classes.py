@@ -105,31 +105,17 @@ def optimized(sizes, settings, project, folder):
     try:
         for name in sizes:
             task, _ = prepare_scanned(f"last:{name}", settings)
-            with open_environment(
-                task,
-                device=device,
-                worker=worker,
-                sandbox_mode="auto",
-                cache_dir=settings.cache_dir,
-                cancel=threading.Event(),
-                emit=lambda event: None,
-            ) as environment:
+            how = {"sandbox_mode": "auto", "cache_dir": settings.cache_dir, "cancel": threading.Event()}
+            with open_environment(task, device=device, worker=worker, emit=lambda event: None, **how) as environment:
                 candidate = emit(environment.graph, initial(environment.graph, "cpu", device)[0])
                 built = environment.build(candidate)
                 assert isinstance(built, Binary), (name, built)
                 evaluation = environment.judge_binary(candidate, built, profile=False)
                 assert evaluation.correct, (name, evaluation.message)
-                write_result(
-                    folder / name,
-                    task=task,
-                    graph=environment.graph,
-                    device=environment.device,
-                    facts=environment.facts,
-                    trajectory=None,
-                    candidate=candidate,
-                    evaluation=evaluation,
-                    binaries=environment.binaries(candidate),
-                )
+                opened = {"graph": environment.graph, "device": environment.device, "facts": environment.facts}
+                judged = {"candidate": candidate, "evaluation": evaluation, "trajectory": None}
+                binaries = environment.binaries(candidate)
+                write_result(folder / name, task=task, binaries=binaries, **opened, **judged)
             apply_outside(folder / name, Path(task.path), project, into=project / PROGRAM.name)
     finally:
         worker.close()
@@ -137,5 +123,4 @@ def optimized(sizes, settings, project, folder):
 
 def results(printed):
     """A map from each model to the line that the program prints about its result."""
-    found = re.findall(r"^(\w+) (\d\S*)$", printed, re.MULTILINE)
-    return {name: float(value) for name, value in found}
+    return {name: float(value) for name, value in re.findall(r"^(\w+) (\d\S*)$", printed, re.MULTILINE)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
@@ -57,18 +58,26 @@ OUTERMOST = {"Encoder": 2, "Decoder": 1, "Inner": 0}
 _folders = count()
 
 
-def recorded(folder: Path, calls: list[tuple[str, int]], *, outermost: bool = False) -> Recording:
-    """The recording of a program that calls modules of these classes with so many rows."""
+def recording_of(folder: Path, program: Callable[[], object], *, outermost: bool = False) -> Recording:
     own = folder / str(next(_folders))
     own.mkdir()
     Watched.recorder = Recorder(str(own), 0.0, outermost=outermost)
-    modules = {"Encoder": Encoder(), "Decoder": Decoder(), "Inner": Inner()}
-    with torch.no_grad():
-        for name, rows in calls:
-            modules[name](torch.ones(rows, 4))
+    program()
     Watched.recorder.end("exit")
     assert not Watched.recorder.failure
     return decode((own / "recording.json").read_bytes(), Recording)
+
+
+def recorded(folder: Path, calls: list[tuple[str, int]], *, outermost: bool = False) -> Recording:
+    """The recording of a program that calls modules of these classes with so many rows."""
+    modules = {"Encoder": Encoder(), "Decoder": Decoder(), "Inner": Inner()}
+
+    @torch.no_grad()
+    def program() -> None:
+        for name, rows in calls:
+            modules[name](torch.ones(rows, 4))
+
+    return recording_of(folder, program, outermost=outermost)
 
 
 def calls_of(recording: Recording, name: str) -> tuple[int, int]:
@@ -131,12 +140,8 @@ def test_outermost_calls_alone_are_timed_for_a_comparison(calls, tmp_path_factor
 
 def test_the_first_step_of_training_does_not_count(tmp_path):
     """Both outermost classes, the model and its loss, are first called in the first step."""
-    Watched.recorder = Recorder(str(tmp_path), 0.0)
     model, loss, x = Encoder(), Decoder(), torch.ones(8, 4, requires_grad=True)
-    for _ in range(5):
-        loss(model(x)).sum().backward()
-    Watched.recorder.end("exit")
-    recording = decode((tmp_path / "recording.json").read_bytes(), Recording)
+    recording = recording_of(tmp_path, lambda: [loss(model(x)).sum().backward() for _ in range(5)])
     assert recording.rounds == 4 and calls_of(recording, recording.loop) == (5, 4)
     rows = rank(recording, RooflineBandwidth())
     assert rows and all(list(row.unserved_seconds) == ["gradient"] and row.saved_seconds < 1e-9 for row in rows)
@@ -144,14 +149,8 @@ def test_the_first_step_of_training_does_not_count(tmp_path):
 
 def test_layers_that_a_program_calls_itself_make_rounds_of_all_of_them(tmp_path):
     """No call of the first round counts, though the class is called again and again in it."""
-    Watched.recorder = Recorder(str(tmp_path), 0.0)
     layers, x = [Decoder() for _ in range(3 * MOST // 2)], torch.ones(8, 4)
-    with torch.no_grad():
-        for _ in range(4):
-            for layer in layers:
-                layer(x)
-    Watched.recorder.end("exit")
-    recording = decode((tmp_path / "recording.json").read_bytes(), Recording)
+    recording = recording_of(tmp_path, torch.no_grad()(lambda: [layer(x) for _ in range(4) for layer in layers]))
     total, counted = calls_of(recording, "Decoder")
     assert (recording.loop, recording.rounds, total) == ("Decoder", 3, 4 * len(layers))
     assert 2 * len(layers) < counted <= 3 * len(layers)

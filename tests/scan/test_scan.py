@@ -62,21 +62,17 @@ CACHES = """
 import torch
 from torch import nn
 
-
 class Cache:
     def __init__(self):
         self.values = []
-
 
 class Attend(nn.Module):
     def forward(self, x, past=None, more=()):
         return torch.sigmoid(x) * 2
 
-
 class Sum(nn.Module):
     def forward(self, x, past=None):
         return torch.tanh(x) + 1
-
 
 if __name__ == "__main__":
     attend, total, x = Attend(), Sum(), torch.randn(256, 64)
@@ -128,11 +124,9 @@ def test_a_class_of_an_installed_package_is_itself(write, scan, settings):
 @pytest.mark.programs
 @pytest.mark.slow
 def test_a_module_that_does_not_pickle_is_built_from_its_arguments(write, scan, settings):
-    text = (
-        SCRIPT.replace("self.eps = eps\n", "self.eps = eps\n        self.hook = lambda: None\n")
-        .replace("Net().eval()", "Net().eval().double()")
-        .replace("torch.randn(rows, 64)", "torch.randn(rows, 64).double()")
-    )
+    text = SCRIPT.replace("self.eps = eps\n", "self.eps = eps\n        self.hook = lambda: None\n")
+    for part in ("Net().eval()", "torch.randn(rows, 64)"):
+        text = text.replace(part, f"{part}.double()")
     found = scan(sys.executable, write("net.py", text))
     model = opened(prepare_scanned("last:Norm", settings)[0]).model
     assert (model.eps, model.weight.shape, model.weight.dtype) == (1e-5, (64,), torch.float64)
@@ -143,11 +137,10 @@ def test_a_module_that_does_not_pickle_is_built_from_its_arguments(write, scan, 
 @pytest.mark.programs
 @pytest.mark.slow
 def test_instances_of_other_sizes_are_configurations_of_their_own(write, scan, run, settings):
-    text = SCRIPT.replace(
-        "net = Net().eval()", "net = Net().eval()\n    wide = [Norm(width).eval() for width in (96, 32)]"
-    )
-    write("net.py", text.replace("y = net(torch.randn(rows, 64))", "y = net(torch.randn(rows, 64))\n"
-                                 "            wide[0](torch.randn(5, 96)), wide[1](torch.randn(5, 32))"))  # fmt: skip
+    more = "\n    wide = [Norm(width).eval() for width in (96, 32)]\n"
+    text = SCRIPT.replace("net = Net().eval()\n", f"net = Net().eval(){more}")
+    more = "\n            wide[0](torch.randn(5, 96)), wide[1](torch.randn(5, 32))\n"
+    write("net.py", text.replace("y = net(torch.randn(rows, 64))\n", f"y = net(torch.randn(rows, 64)){more}"))
     found = scan(sys.executable, "net.py")
     (row,) = [row for row in found["classes"] if row["name"] == "Norm"]
     assert len(row["more"]) == 2 and row["more"][0]["seconds"] >= row["more"][1]["seconds"]
@@ -178,10 +171,8 @@ def test_pytest_is_a_program_too(write, scan, settings):
 @pytest.mark.programs
 @pytest.mark.slow
 def test_ctrl_c_ends_the_program_and_leaves_its_scan(write, scan):
-    text = (
-        SCRIPT + "    import os, signal\n    os.kill(os.getpid(), signal.SIGINT)\n    import time\n    time.sleep(60)\n"
-    )
-    found = scan(sys.executable, write("net.py", text), code=130)
+    end = "    import os, signal, time\n    os.kill(os.getpid(), signal.SIGINT)\n    time.sleep(60)\n"
+    found = scan(sys.executable, write("net.py", SCRIPT + end), code=130)
     assert {row["name"]: row["calls"] for row in found["classes"]} == {"Net": 3, "Norm": 3}
 
 
@@ -265,9 +256,8 @@ def test_unknown_scans_and_classes(write, scan, run, settings):
 def test_declared_inputs_win_unless_recorded_ones_are_asked_for(write, scan, settings):
     path = write("net.py", SCRIPT)
     scan(sys.executable, path)
-    path.write_text(
-        SCRIPT.replace("class Norm", "# kernel-assistant: inputs=(torch.ones(2, 64),) init=(64,)\nclass Norm")
-    )
+    comment = "# kernel-assistant: inputs=(torch.ones(2, 64),) init=(64,)\n"
+    path.write_text(SCRIPT.replace("class Norm", f"{comment}class Norm"))
     assert prepare(f"{path}:Norm", settings)[0].source is InputSource.comment
     assert prepare(f"{path}:Norm", settings, inputs="recorded")[0].source is InputSource.recorded
     with pytest.raises(UsageError, match="no inputs are declared for Net"):

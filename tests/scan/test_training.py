@@ -14,7 +14,6 @@ MODULE = """
 import torch
 from torch import nn
 
-
 class Tail(nn.Module):
     def __init__(self, channels):
         super().__init__()
@@ -45,17 +44,15 @@ print(json.dumps({{"held": held, "sums": [float(each.double().sum()) for each in
 COUNTERS = "import tail_kernels\nprint(json.dumps(tail_kernels.counters()))\n"
 
 
-def test_running_statistics_move_on(write, run, scan, home, monkeypatch):
+def test_running_statistics_move_on(write, run, answer, scan, home, monkeypatch):
     monkeypatch.setenv("KERNEL_ASSISTANT_TURNS", "2")
     write("tail.py", MODULE)
     write("program.py", PROGRAM)
     scan(sys.executable, "program.py")
     before = _output(home)
 
-    done = run("optimize", "--scan", "last:Tail", "--json", "--budget", "60s", "--no-free-wins")
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
-    assert result["best"] and "plan.json" in result["artifacts"], done.stderr
+    result = answer("optimize", "--scan", "last:Tail", "--json", "--budget", "60s", "--no-free-wins")
+    assert result["best"] and "plan.json" in result["artifacts"], result
 
     applied = run("apply", "last", "--force")
     assert applied.returncode == 0, applied.stderr

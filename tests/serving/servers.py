@@ -1,11 +1,14 @@
-"""Processes that the tests examine."""
+"""Processes and servers that the tests examine."""
 
 from __future__ import annotations
 
+import json
 import os
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 
 def is_alive(pid: int) -> bool:
@@ -35,6 +38,17 @@ def eventually(what: Callable[[], object], seconds: float = 60.0) -> bool:
             return True
         time.sleep(0.02)
     return False
+
+
+def chat(server: Any, **body: object) -> Any:
+    """The choice of a server, an endpoint or a state of one, for a chat completion without randomness."""
+    request = urllib.request.Request(
+        f"{server.url}/chat/completions",
+        data=json.dumps({"model": server.model, "temperature": 0, **body}).encode(),
+        headers={"Content-Type": "application/json", "Authorization": f"Bearer {server.key}"},
+    )
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)["choices"][0]
 
 
 def environment() -> dict[str, str]:

@@ -1,6 +1,4 @@
-"""Answers in the order of the probabilities of their beginnings, with an invented distribution and with a real
-engine.
-"""
+"""Answers in the order of the probabilities of their beginnings, of an invented distribution and of a real engine."""
 
 from __future__ import annotations
 
@@ -54,19 +52,15 @@ def test_a_begun_reply_is_a_whole_one(tiny, engine):
     assert len(reply.logprobs) == len(reply.token_ids) <= 60
     assert reply.usage.completion_tokens == len(reply.token_ids) - len(begun.ids)
     assert begun.logprobs[place] < greedy.message.logprobs[place]
-    assert all(
-        max(others, key=lambda one: one[1])[0] == token
-        for others, token in zip(greedy.others, greedy.message.token_ids, strict=True)
-        if others
-    )
+    for others, token in zip(greedy.others, greedy.message.token_ids, strict=True):
+        assert not others or max(others, key=lambda one: one[1])[0] == token
 
 
 def test_conversations_about_one_job_begin_differently(tiny, engine):
     first = FirstReplyCache()
     asked = Request(messages=tiny.module.QUESTION, max_tokens=200)
-    replies = [
-        EmbeddedClient(engine, "tiny", seed=seed, first=first).complete(asked, lambda: False) for seed in range(4)
-    ]
+    clients = [EmbeddedClient(engine, "tiny", seed=seed, first=first) for seed in range(4)]
+    replies = [client.complete(asked, lambda: False) for client in clients]
     assert replies[0].content == tiny.module.ANSWER
     assert len({reply.token_ids for reply in replies}) == 4
     again = EmbeddedClient(engine, "tiny", seed=3).complete(asked, lambda: False)

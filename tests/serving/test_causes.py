@@ -9,67 +9,55 @@ from kernel_assistant.serving.causes import explain
 from kernel_assistant.serving.errors import EngineShortOfMemoryError, ModelNotFoundError
 from kernel_assistant.serving.plan import GpuMemory, check_memory
 
+SHORT, ABSENT = EngineShortOfMemoryError, ModelNotFoundError
 LOGGED = [
     (
         (
             "Free memory on device cuda:0 (13.2/139.8 GiB) on startup is less than desired GPU memory utilization "
             "(0.5, 69.9 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes."
         ),
-        EngineShortOfMemoryError,
-        "the GPU has 13.2 of 139.8 GiB free, the server's share is 69.9 GiB",
+        *(SHORT, "the GPU has 13.2 of 139.8 GiB free, the server's share is 69.9 GiB"),
     ),
     (
         (
             "ValueError: Available memory on node 0 (15.2/23.4 GiB) on kv cache allocation is less than requested "
-            "memory for kv (512.0 GiB). Decrease --kv-cache-memory-bytes, VLLM_CPU_KVCACHE_SPACE, or reduce CPU "
-            "memory used by other processes."
+            "memory for kv (512.0 GiB). Decrease --kv-cache-memory-bytes, VLLM_CPU_KVCACHE_SPACE, or reduce CPU"
         ),
-        EngineShortOfMemoryError,
-        "the machine has 15.2 of 23.4 GiB free, the server wants 512.0 GiB",
+        *(SHORT, "the machine has 15.2 of 23.4 GiB free, the server wants 512.0 GiB"),
     ),
     (
         (
             "ValueError: Available memory on node 0 (0.8/23.4 GiB) on startup is less than desired CPU memory "
             "utilization (0.05, 1.17 GiB). On the CPU backend, the `--gpu-memory-utilization` flag controls"
         ),
-        EngineShortOfMemoryError,
-        "the machine has 0.8 of 23.4 GiB free, the server wants 1.17 GiB",
+        *(SHORT, "the machine has 0.8 of 23.4 GiB free, the server wants 1.17 GiB"),
     ),
     (
         "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`",
-        EngineShortOfMemoryError,
-        "holds the model, but not its cache",
+        *(SHORT, "holds the model, but not its cache"),
     ),
     (
         (
             "ValueError: To serve at least one request with the models's max seq len (131072), 64.0 GiB KV cache is "
             "needed, which is larger than the available KV cache memory (1.2 GiB)."
         ),
-        EngineShortOfMemoryError,
-        "holds the model, but not its cache",
+        *(SHORT, "holds the model, but not its cache"),
     ),
     (
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
-        EngineShortOfMemoryError,
-        "memory was short while org/name was loaded",
+        *(SHORT, "memory was short while org/name was loaded"),
     ),
     (
         "OSError: org/name is not a local folder and is not a valid model identifier listed on the hub",
-        ModelNotFoundError,
-        "org/name is neither a local model nor one of the hub",
+        *(ABSENT, "org/name is neither a local model nor one of the hub"),
     ),
-    ("huggingface_hub.errors.GatedRepoError: 401 Client Error.", ModelNotFoundError, "without an account"),
-    (
-        "OSError: We couldn't connect to the hub to load this file",
-        ModelNotFoundError,
-        "the hub cannot be reached for org/name",
-    ),
+    ("huggingface_hub.errors.GatedRepoError: 401 Client Error.", ABSENT, "without an account"),
+    ("OSError: We couldn't connect to the hub to load this file", ABSENT, "the hub cannot be reached for org/name"),
     ("OSError: [Errno 98] Address already in use", UsageError, "port 8000 is taken"),
     ("ModuleNotFoundError: No module named 'vllm'", MissingError, "vllm is not installed"),
     (
         "ValueError: Model architectures ['FancyForCausalLM'] are not supported for now.",
-        ModelNotFoundError,
-        "does not know the architecture",
+        *(ABSENT, "does not know the architecture"),
     ),
 ]
 

@@ -15,7 +15,9 @@ from kernel_assistant.errors import UsageError
 from kernel_assistant.serving.convert.to_folder import to_folder
 from kernel_assistant.serving.convert.to_gguf import to_gguf
 from kernel_assistant.serving.convert_run import convert, derived_folder, gguf_info
+from kernel_assistant.serving.endpoint import local_engine
 from kernel_assistant.serving.llama.embedded import EmbeddedModel, Sampling
+from kernel_assistant.serving.registry import find
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +54,6 @@ def test_llama_cpp_says_what_transformers_says(tiny, engine, back):
 
 def test_random_weights_agree_as_well(tiny, tmp_path, settings):
     """Agreement on a trained answer is easy; agreement on sampled tokens of an untrained model is not."""
-    from kernel_assistant.serving.endpoint import local_engine
-    from kernel_assistant.serving.registry import find
-
     torch.manual_seed(1)
     model = type(tiny.model)(tiny.model.config).eval()
     model.save_pretrained(tmp_path / "random")
@@ -95,11 +94,8 @@ def test_a_second_round_trip_loses_next_to_nothing(back, tmp_path):
 
 def test_tokenizer_comes_back(tiny, back):
     before, after = AutoTokenizer.from_pretrained(tiny.folder), AutoTokenizer.from_pretrained(back)
-    for text in (
-        tiny.module.ANSWER,
-        "a  b\n\n\n  c\t— größe 1234 <|im_start|>user\n<tool_call>{}</tool_call>",
-        "\x00\xff emoji 🙂",
-    ):
+    odd = "a  b\n\n\n  c\t— größe 1234 <|im_start|>user\n<tool_call>{}</tool_call>"
+    for text in (tiny.module.ANSWER, odd, "\x00\xff emoji 🙂"):
         ids = before(text, add_special_tokens=False)["input_ids"]
         assert after(text, add_special_tokens=False)["input_ids"] == ids
         assert after.decode(ids) == text
@@ -111,10 +107,8 @@ def test_digits_apart(tiny, tmp_path):
     """The other known way to split text."""
     folder = shutil.copytree(tiny.folder, tmp_path / "digits")
     document = json.loads((folder / "tokenizer.json").read_text())
-    document["pre_tokenizer"] = {
-        "type": "Sequence",
-        "pretokenizers": [{"type": "Digits", "individual_digits": True}, document["pre_tokenizer"]],
-    }
+    parts = [{"type": "Digits", "individual_digits": True}, document["pre_tokenizer"]]
+    document["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": parts}
     (folder / "tokenizer.json").write_text(json.dumps(document))
     to_gguf(folder, tmp_path / "digits.gguf")
     to_folder(tmp_path / "digits.gguf", tmp_path / "back")

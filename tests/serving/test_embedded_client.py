@@ -22,9 +22,8 @@ def client(engine):
 def test_messages_in_a_message_out(client, tiny):
     reply = client.complete(Request(messages=tiny.module.QUESTION, max_tokens=200), lambda: False)
     assert reply.content.startswith("plan:") and len(reply.token_ids) == len(reply.logprobs)
-    shown = client.complete(
-        Request(messages=tiny.module.QUESTION, tools=tuple(tiny.module.TOOLS), max_tokens=200), lambda: False
-    )
+    request = Request(messages=tiny.module.QUESTION, tools=tuple(tiny.module.TOOLS), max_tokens=200)
+    shown = client.complete(request, lambda: False)
     assert shown.usage.prompt_tokens > reply.usage.prompt_tokens + 20
 
 
@@ -32,7 +31,7 @@ def test_each_failure_has_its_kind(client, tiny, engine):
     with pytest.raises(Cancelled):
         client.complete(Request(messages=tiny.module.QUESTION), lambda: True)
     long = Message(role="user", content="rows and columns " * 400)
-    with pytest.raises(PolicyError) as caught:
+    with pytest.raises(PolicyError, match="512 fit") as caught:
         client.complete(Request(messages=(long,)), lambda: False)
     assert caught.value.kind == "context"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
@@ -11,34 +12,22 @@ from kernel_assistant.errors import Cancelled
 from kernel_assistant.serving.llama.embedded import EmbeddedModel, Sampling
 from kernel_assistant.worker.device_lock import DeviceLock
 
+GREEDY = Sampling(temperature=0.0)
+
 
 def test_the_embedded_model_writes_nothing_while_something_is_timed(tiny, engine):
-    replies = []
-
-    def converse():
-        replies.append(EmbeddedModel(engine).complete(tiny.module.QUESTION, Sampling(temperature=0.0)))
-
-    thread = threading.Thread(target=converse)
-    with DeviceLock(lock_folder("cpu")).exclusive():
-        thread.start()
-        thread.join(1.0)
-        assert not replies
-    thread.join()
-    assert replies[0].content == tiny.module.ANSWER
+    with ThreadPoolExecutor(1) as pool:
+        with DeviceLock(lock_folder("cpu")).exclusive():
+            reply = pool.submit(EmbeddedModel(engine).complete, tiny.module.QUESTION, GREEDY)
+            assert not wait([reply], 1.0).done
+        assert reply.result().content == tiny.module.ANSWER
 
 
 def test_a_conversation_that_waits_can_be_cancelled(tiny, engine):
-    ended, timed = [], threading.Event()
-
-    def converse():
+    cancelled = threading.Event()
+    with ThreadPoolExecutor(1) as pool, DeviceLock(lock_folder("cpu")).exclusive():
+        reply = pool.submit(EmbeddedModel(engine).complete, tiny.module.QUESTION, GREEDY, cancelled=cancelled.is_set)
+        assert not wait([reply], 0.5).done
+        cancelled.set()
         with pytest.raises(Cancelled, match="while a kernel was timed"):
-            EmbeddedModel(engine).complete(tiny.module.QUESTION, Sampling(temperature=0.0), cancelled=timed.is_set)
-        ended.append(True)
-
-    thread = threading.Thread(target=converse)
-    with DeviceLock(lock_folder("cpu")).exclusive():
-        thread.start()
-        thread.join(0.5)
-        timed.set()
-        thread.join()
-    assert ended
+            reply.result()

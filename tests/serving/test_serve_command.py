@@ -8,21 +8,24 @@ import signal
 import stat
 import subprocess
 import sys
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from kernel_assistant.cli import main
+from kernel_assistant.config import resolve
 from kernel_assistant.errors import MissingError, UsageError
 from kernel_assistant.serving import registry
 from kernel_assistant.serving.endpoint import close, endpoint_for, local_engine
 from kernel_assistant.serving.errors import ModelNotFoundError, NoModelError
 from kernel_assistant.serving.llama.embedded import EmbeddedModel
+from kernel_assistant.serving.local import LocalEngine
+from kernel_assistant.serving.plan import plan
 from kernel_assistant.serving.registry import find
+from kernel_assistant.serving.request import ServeRequest
 from kernel_assistant.serving.state import running, stop_running
 from tests.common.commands import run_here
-from tests.serving.servers import below, environment, eventually, is_alive
+from tests.serving.servers import below, chat, environment, eventually, is_alive
 
 
 @pytest.fixture
@@ -30,33 +33,18 @@ def run(settings):
     """A function: arguments → the finished process. Servers that still run afterwards are stopped."""
 
     def run_command(*arguments, **variables):
-        return subprocess.run(
-            [sys.executable, "-m", "kernel_assistant", *map(str, arguments)],
-            env={**environment(), **variables},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command, env = [sys.executable, "-m", "kernel_assistant"], {**environment(), **variables}
+        return subprocess.run([*command, *map(str, arguments)], env=env, capture_output=True, text=True, check=False)
 
     yield run_command
     close()
     stop_running(settings)
 
 
-def chat(endpoint, tiny):
-    body = {
-        "model": endpoint.model,
-        "messages": [message.openai() for message in tiny.module.QUESTION],
-        "tools": tiny.module.TOOLS,
-        "temperature": 0,
-    }
-    request = urllib.request.Request(
-        f"{endpoint.url}/chat/completions",
-        data=json.dumps(body).encode(),
-        headers={"Content-Type": "application/json", "Authorization": f"Bearer {endpoint.key}"},
-    )
-    with urllib.request.urlopen(request) as answer:
-        return json.load(answer)["choices"][0]["message"]
+def said(endpoint, tiny):
+    """The server's answer to the question that the model knows."""
+    asked = [message.openai() for message in tiny.module.QUESTION]
+    return chat(endpoint, messages=asked, tools=tiny.module.TOOLS)["message"]
 
 
 def test_detached_server_is_found_used_and_stopped(run, tiny, settings, home):
@@ -68,12 +56,9 @@ def test_detached_server_is_found_used_and_stopped(run, tiny, settings, home):
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
     assert run("models", "use", tiny.gguf).returncode == 0
-    from kernel_assistant.config import resolve
-
     endpoint = endpoint_for(resolve()[0])
     assert (endpoint.url, endpoint.key, endpoint.engine) == (state["url"], state["key"], "llama.cpp")
-    said = chat(endpoint, tiny)
-    call = said["tool_calls"][0]["function"]
+    call = said(endpoint, tiny)["tool_calls"][0]["function"]
     assert (call["name"], json.loads(call["arguments"])) == ("evaluate", {"tier": "quick"})
 
     second = run("serve", tiny.gguf)
@@ -91,12 +76,8 @@ def test_detached_server_is_found_used_and_stopped(run, tiny, settings, home):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_foreground_server_ends_with_its_command(tiny, settings, number):
-    with subprocess.Popen(
-        [sys.executable, "-m", "kernel_assistant", "serve", str(tiny.gguf)],
-        env=environment(),
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as command:
+    words = [sys.executable, "-m", "kernel_assistant", "serve", str(tiny.gguf)]
+    with subprocess.Popen(words, env=environment(), stderr=subprocess.PIPE, text=True) as command:
         assert any("ready" in line for line in iter(command.stderr.readline, ""))
         everything = below(command.pid)
         assert len(everything) == 2
@@ -128,9 +109,8 @@ def test_without_any_model_everything_says_so(settings, monkeypatch, capsys):
     monkeypatch.setattr(registry, "SHIPPED", settings.state_dir / "nothing.gguf")
     for words in (["serve"], ["models", "info"]):
         assert main(words) == 3
-        said = capsys.readouterr().err
-        assert "error: no model installed: none is named" in said
-        assert "next: name one of yours" in said
+        printed = capsys.readouterr().err
+        assert "error: no model installed: none is named" in printed and "next: name one of yours" in printed
     assert main(["models", "list"]) == 0
     assert "no model installed" in capsys.readouterr().out
     with pytest.raises(NoModelError):
@@ -161,30 +141,19 @@ def test_an_interpreter_without_vllm_is_named(settings):
 @pytest.mark.slow
 def test_registry(settings, tiny, monkeypatch):
     assert run_here("models", "add", "mine", tiny.gguf, "--compact").returncode == 0
-    assert (
-        run_here(
-            "models", "add", "theirs", "https://host/v1/", "--remote-name", "big", "--key-variable", "K"
-        ).returncode
-        == 0
-    )
+    theirs = ("theirs", "https://host/v1/", "--remote-name", "big", "--key-variable", "K")
+    assert run_here("models", "add", *theirs).returncode == 0
     assert run_here("models", "add", "folder", tiny.folder).returncode == 0
     assert run_here("models", "add", "hub", "Owner/Name").returncode == 0
     assert "already" in run_here("models", "add", "mine", tiny.gguf).stderr
     assert run_here("models", "add", "bad name", tiny.gguf).returncode == 2
     assert "only an endpoint" in run_here("models", "add", "x", tiny.gguf, "--key-variable", "K").stderr
     listed = json.loads(run_here("models", "list", "--json").stdout)["models"]
-    assert {entry["name"]: entry["kind"] for entry in listed if entry["name"] != "shipped"} == {
-        "mine": "gguf",
-        "theirs": "endpoint",
-        "folder": "folder",
-        "hub": "hub",
-    }
+    kinds = {"mine": "gguf", "theirs": "endpoint", "folder": "folder", "hub": "hub"}
+    assert {entry["name"]: entry["kind"] for entry in listed if entry["name"] != "shipped"} == kinds
     assert run_here("models", "use", "theirs").returncode == 0
-    assert [line.split()[:2] for line in run_here("models", "list").stdout.splitlines() if line.startswith("*")] == [
-        ["*", "theirs"]
-    ]
-    from kernel_assistant.config import resolve
-
+    lines = run_here("models", "list").stdout.splitlines()
+    assert [line.split()[:2] for line in lines if line.startswith("*")] == [["*", "theirs"]]
     with pytest.raises(UsageError, match="K is not set"):
         endpoint_for(resolve()[0])
     monkeypatch.setenv("K", "secret")
@@ -209,7 +178,7 @@ def test_a_project_cannot_choose_the_model(settings, tmp_path, monkeypatch):
 
 def test_an_embedded_engine_starts_when_it_is_asked_for(run, tiny, settings):
     endpoint = endpoint_for(settings, str(tiny.gguf))
-    assert chat(endpoint, tiny)["content"].strip() == tiny.module.ANSWER.partition("<tool_call>")[0].strip()
+    assert said(endpoint, tiny)["content"].strip() == tiny.module.ANSWER.partition("<tool_call>")[0].strip()
     assert endpoint_for(settings, str(tiny.gguf)) == endpoint
     engine = local_engine(find(str(tiny.gguf), settings), settings)
     assert EmbeddedModel(engine).complete(tiny.module.QUESTION).role == "assistant"
@@ -228,15 +197,10 @@ def test_installing_without_an_index_fails_in_one_line(settings):
 
 
 def test_logs_of_killed_processes_go(tiny, settings):
-    from kernel_assistant.serving.local import LocalEngine
-    from kernel_assistant.serving.plan import plan
-    from kernel_assistant.serving.request import ServeRequest
-
     with subprocess.Popen(["true"]) as ended:
         pass
     spec = plan(ServeRequest(model=str(tiny.gguf), engine="llama.cpp"), settings)
-    left = spec.log.with_name(f"embedded-{ended.pid}-x.log")
-    mine = spec.log.with_name(f"embedded-{os.getpid()}-x.log")
+    left, mine = (spec.log.with_name(f"embedded-{pid}-x.log") for pid in (ended.pid, os.getpid()))
     left.touch()
     mine.touch()
     LocalEngine(spec).stop()

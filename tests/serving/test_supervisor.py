@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import signal
 import subprocess
@@ -25,6 +26,17 @@ HASTY = SupervisorTimeouts(first_pause=0.05, longest_pause=0.1, tries=3, calm=36
 @pytest.fixture
 def spec(tiny, settings):
     return plan(ServeRequest(model=str(tiny.gguf), engine="llama.cpp", context=256), settings)
+
+
+@pytest.fixture
+def healthy(spec):
+    """An engine that answers."""
+    process = EngineProcess(spec)
+    try:
+        assert eventually(process.healthy)
+        yield process
+    finally:
+        process.stop()
 
 
 @pytest.fixture
@@ -158,13 +170,8 @@ time.sleep(600)
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_an_engine_ends_with_its_owner(tiny, home, number):
-    with subprocess.Popen(
-        [sys.executable, "-c", OWNER, str(tiny.gguf)],
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as owner:
+    command, streams = [sys.executable, "-c", OWNER, str(tiny.gguf)], (subprocess.PIPE, subprocess.DEVNULL)
+    with subprocess.Popen(command, env=environment(), stdout=streams[0], stderr=streams[1], text=True) as owner:
         leash = int(owner.stdout.readline())
         everything = [leash, *below(leash)]
         assert len(everything) >= 2
@@ -173,37 +180,20 @@ def test_an_engine_ends_with_its_owner(tiny, home, number):
     assert eventually(lambda: not any(map(is_alive, everything)))
 
 
-def test_a_taken_port_is_said_before_anything_starts(spec, settings, tiny):
-    process = EngineProcess(spec)
-    try:
-        assert eventually(process.healthy)
-        with pytest.raises(UsageError, match=f"port {spec.port} of 127.0.0.1 is taken"):
-            plan(ServeRequest(model=str(tiny.gguf), engine="llama.cpp", port=spec.port), settings)
-    finally:
-        process.stop()
+def test_a_taken_port_is_said_before_anything_starts(spec, healthy, settings, tiny):
+    with pytest.raises(UsageError, match=f"port {spec.port} of 127.0.0.1 is taken"):
+        plan(ServeRequest(model=str(tiny.gguf), engine="llama.cpp", port=spec.port), settings)
 
 
-def test_a_port_that_is_taken_meanwhile_is_known_from_the_log(spec):
-    first = EngineProcess(spec)
-    try:
-        assert eventually(first.healthy)
-        second = EngineProcess(replace(spec, log=spec.log.with_name("second.log")))
-        assert eventually(lambda: second.exit_code() is not None)
-        error, final = second.cause()
-        assert final and str(error) == f"port {spec.port} is taken"
-    finally:
-        first.stop()
+def test_a_port_that_is_taken_meanwhile_is_known_from_the_log(spec, healthy):
+    second = EngineProcess(replace(spec, log=spec.log.with_name("second.log")))
+    assert eventually(lambda: second.exit_code() is not None)
+    error, final = second.cause()
+    assert final and str(error) == f"port {spec.port} is taken"
 
 
-def test_the_key_is_wanted_and_not_on_the_command_line(spec):
-    import http.client
-
-    process = EngineProcess(spec)
-    try:
-        assert eventually(process.healthy)
-        connection = http.client.HTTPConnection(spec.host, spec.port)
-        connection.request("POST", "/v1/chat/completions", b"{}", {"Authorization": "Bearer guess"})
-        assert connection.getresponse().status == 401
-    finally:
-        process.stop()
+def test_the_key_is_wanted_and_not_on_the_command_line(spec, healthy):
+    connection = http.client.HTTPConnection(spec.host, spec.port)
+    connection.request("POST", "/v1/chat/completions", b"{}", {"Authorization": "Bearer guess"})
+    assert connection.getresponse().status == 401
     assert not any(spec.key in word for word in spec.command)

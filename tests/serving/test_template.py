@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from kernel_assistant.records.transcript import Message, ToolCall
 from kernel_assistant.serving.llama.embedded import EmbeddedModel
 from kernel_assistant.serving.template import CHAT_TEMPLATE, TRAINING_TEMPLATE, render
@@ -26,8 +28,6 @@ CONVERSATION = (
 
 
 def as_transformers_takes_it(messages):
-    import json
-
     documents = []
     for message in messages:
         document = message.openai()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import urllib.request
 
 import pytest
 
@@ -15,7 +14,7 @@ from kernel_assistant.serving.request import ServeRequest
 from kernel_assistant.serving.server import serve_detached
 from kernel_assistant.serving.state import running, stop_running
 from kernel_assistant.serving.supervisor import ServerStatus
-from tests.serving.servers import below, eventually, is_alive
+from tests.serving.servers import below, chat, eventually, is_alive
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -33,16 +32,6 @@ def server(tiny, settings):
     stop_running(settings)
 
 
-def chat(state, **body):
-    request = urllib.request.Request(
-        f"{state.url}/chat/completions",
-        data=json.dumps({"model": state.model, "temperature": 0, **body}).encode(),
-        headers={"Content-Type": "application/json", "Authorization": f"Bearer {state.key}"},
-    )
-    with urllib.request.urlopen(request) as answer:
-        return json.load(answer)["choices"][0]
-
-
 def test_tool_calls_are_parsed(server, tiny):
     messages = [message.openai() for message in tiny.module.QUESTION]
     choice = chat(server, messages=messages, tools=tiny.module.TOOLS, logprobs=True, return_token_ids=True)
@@ -54,15 +43,6 @@ def test_tool_calls_are_parsed(server, tiny):
     assert choice["token_ids"] == answer
     messages += [said, {"role": "tool", "tool_call_id": said["tool_calls"][0]["id"], "content": "ok .214"}]
     assert chat(server, messages=messages, tools=tiny.module.TOOLS, max_tokens=4)["message"]["role"] == "assistant"
-
-
-def test_a_demanded_call_is_well_formed(server, tiny):
-    messages = [message.openai() for message in tiny.module.QUESTION]
-    demanded = {"type": "function", "function": {"name": "evaluate"}}
-    choice = chat(server, messages=messages, tools=tiny.module.strict_tools(), tool_choice=demanded, max_tokens=200)
-    assert choice["message"].get("tool_calls"), choice
-    arguments = json.loads(choice["message"]["tool_calls"][0]["function"]["arguments"])
-    assert arguments in ({"tier": "quick"}, {"tier": "full"})
 
 
 def test_a_killed_engine_is_started_again_and_ends_for_good(server, settings):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -21,8 +19,7 @@ from kernel_assistant.records.transcript import Message, Transcript
 from kernel_assistant.serving.convert_run import convert
 from kernel_assistant.serving.registry import SHIPPED
 from kernel_assistant.serving.state import running, stop_running
-from kernel_assistant.session.client import Client
-from tests.common.modules import POINTWISE
+from tests.agent.commands import commands
 from tests.serving import by_heart, tiny
 from tests.serving.servers import below, eventually
 
@@ -31,28 +28,9 @@ pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900)]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, python_path):
-    """A function: arguments → the output of the command. All tests share one session host, and one server runs at a
-    time.
-    """
-    folder = tmp_path_factory.mktemp("home")
-    (folder / "net.py").write_text(POINTWISE)
-    with pytest.MonkeyPatch.context() as patch:
-        for name in [name for name in os.environ if name.startswith("KERNEL_ASSISTANT_")]:
-            if name != "KERNEL_ASSISTANT_VLLM_PYTHON":
-                patch.delenv(name)
-        patch.setenv("KERNEL_ASSISTANT_HOME", str(folder))
-        patch.setenv("KERNEL_ASSISTANT_TARGET", "cpu")
-        patch.setenv("PYTHONPATH", python_path)
-        patch.chdir(folder)
-
-        def command(*arguments):
-            argv = [sys.executable, "-m", "kernel_assistant", *map(str, arguments)]
-            done = subprocess.run(argv, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, done.stderr
-            return done.stdout
-
-        yield command
-        Client(resolve()[0]).shutdown()
+    """A function: arguments → the output of the command. One server runs at a time."""
+    with commands(tmp_path_factory.mktemp("home"), python_path, "KERNEL_ASSISTANT_VLLM_PYTHON") as command:
+        yield lambda *arguments: command(*arguments).stdout
         stop_running(resolve()[0])
 
 
@@ -88,9 +66,7 @@ def prompts(transcript, model):
 
 
 def check_tokens(transcript, model):
-    """Checks that every sampled token is kept with its probability, and that every prompt begins with all earlier
-    tokens.
-    """
+    """Checks that each sampled token is kept with its probability, and that a prompt begins with all earlier tokens."""
     asked = prompts(transcript, model)
     for prompt, reply in zip(asked, transcript.replies, strict=True):
         assert reply.usage.prompt_tokens == len(prompt)

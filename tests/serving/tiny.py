@@ -16,13 +16,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from kernel_assistant.records.transcript import Message
-from kernel_assistant.serving.template import (
-    CONTROL_TOKENS,
-    MARKER_TOKENS,
-    TRAINING_TEMPLATE,
-    render,
-    write_call,
-)
+from kernel_assistant.serving.template import CONTROL_TOKENS, MARKER_TOKENS, TRAINING_TEMPLATE, render, write_call
 from tests.common.threads import one_thread
 
 QUESTION = (
@@ -30,26 +24,10 @@ QUESTION = (
     Message(role="user", content="rows=8 softmax over 64"),
 )
 ANSWER = "plan: reg block=256 vec=4\n```cuda\nfloat a = row[i];\n```\n" + write_call("evaluate", '{"tier": "quick"}')
-TOOLS: list[dict[str, Any]] = [
-    {
-        "type": "function",
-        "function": {
-            "name": "evaluate",
-            "description": "Run it.",
-            "parameters": {
-                "type": "object",
-                "properties": {"tier": {"type": "string", "enum": ["quick", "full"]}},
-                "required": ["tier"],
-                "additionalProperties": False,
-            },
-        },
-    }
-]
-
-
-def strict_tools() -> list[dict[str, Any]]:
-    """The same tools, to be enforced: vLLM enforces only tools that say so."""
-    return [{**tool, "function": {**tool["function"], "strict": True}} for tool in TOOLS]
+_TIER = {"type": "string", "enum": ["quick", "full"]}
+_FIELDS = {"type": "object", "properties": {"tier": _TIER}, "required": ["tier"], "additionalProperties": False}
+_EVALUATE = {"name": "evaluate", "description": "Run it.", "parameters": _FIELDS}
+TOOLS: list[dict[str, Any]] = [{"type": "function", "function": _EVALUATE}]
 
 
 #: Tokens.

@@ -38,14 +38,9 @@ class Scripted:
     def step(self, view):
         if view.steps:
             return PolicyAction("nothing more", finished=True)
-        plan = Plan(
-            target="cpu",
-            dims=("B",),
-            inputs=(BufferSpec(name="x0", dtype="f32", shape=("B", "512")),),
-            outputs=(BufferSpec(name="out0", dtype="f32", shape=("B", "512")),),
-            launches=(Launch(symbol="chain", args=(("x0", "x0"), ("out0", "out0"), ("n", "B*512"))),),
-            schedule="by hand",
-        )
+        x0, out0 = (BufferSpec(name=name, dtype="f32", shape=("B", "512")) for name in ("x0", "out0"))
+        launch = Launch(symbol="chain", args=(("x0", "x0"), ("out0", "out0"), ("n", "B*512")))
+        plan = Plan(target="cpu", dims=("B",), inputs=(x0,), outputs=(out0,), launches=(launch,), schedule="by hand")
         return PolicyAction("the only idea", (Candidate(plan=plan, sources={"chain.cpp": SOURCE}, origin="scripted"),))
 
 

@@ -27,7 +27,6 @@ while not os.path.exists(os.path.join(at, "go")):
         file.write(b".")
     time.sleep(0.01)
 
-
 class Net(nn.Module):
     def forward(self, x):
         return x

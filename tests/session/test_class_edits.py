@@ -7,40 +7,20 @@ import json
 import msgspec
 import pytest
 
-from kernel_assistant.config import resolve
 from kernel_assistant.errors import UsageError
-from kernel_assistant.records import InputSource, JobOutcome, KernelTask, Workload
+from kernel_assistant.records import InputSource, JobOutcome, Workload
 from kernel_assistant.records.scan import Sample, ScannedConfiguration
 from kernel_assistant.session.class_edits import jobs_to_apply
 from kernel_assistant.session.scanning.recorded import class_of_task
 from kernel_assistant.session.served_calls import left_to_original
-from kernel_assistant.store import JobOptions, JobState, Store
+from kernel_assistant.store import JobOptions, JobState
 from kernel_assistant.store.scans import ScanStore
 from tests.common.results import best, result
 from tests.common.tasks import task_of
+from tests.session.conftest import NORM
 from tests.session.test_program_gain import scan, scanned
 
-NORM = "from torch import nn\n\n\nclass Norm(nn.Module):\n    def forward(self, x):\n        return x.relu()\n"
 KEPT = {"plan.json": "/nowhere/plan.json"}
-
-
-@pytest.fixture
-def settings(own_state):
-    return resolve()[0]
-
-
-@pytest.fixture
-def store(settings):
-    found = Store(settings.state_dir)
-    yield found
-    found.close()
-
-
-@pytest.fixture
-def path(own_state):
-    file = own_state / "model.py"
-    file.write_text(NORM)
-    return file
 
 
 @pytest.fixture
@@ -49,15 +29,9 @@ def job(store, settings, path):
 
     def ended(number, folder, sample=0, *, text=NORM, target="cpu", **fields):
         recording = str(settings.state_dir / "scans" / str(number) / "run-1" / "9" / folder)
-        task = KernelTask(
-            path=str(path),
-            content=text,
-            class_name="Norm",
-            source=InputSource.recorded,
-            workloads=(Workload(args=f"recorded({sample})[0]", kwargs=f"recorded({sample})[1]"),),
-            recording=recording,
-            target=target,
-        )
+        workload = Workload(args=f"recorded({sample})[0]", kwargs=f"recorded({sample})[1]")
+        recorded = {"source": InputSource.recorded, "workloads": (workload,), "recording": recording}
+        task = task_of(path, text, "Norm", target=target, **recorded)
         row = store.add_job(task, JobOptions(), "cpu:0")
         fields = {"best": best(), "artifacts": KEPT, **fields}
         store.mark_ended(row.id, JobState.done, result=result(**fields))
@@ -86,11 +60,10 @@ def test_the_newest_job_with_a_gain_counts_of_each_configuration(store, settings
     worse = job(1, "c0v0", **NO_GAIN)
     assert chosen(store, settings, f"{path}:Norm") == [newer] and old != newer
     assert chosen(store, settings, f"{path}:Norm", force=True) == [other, newer]
-    found = jobs_to_apply(store, "last", settings)
-    assert [row.id for row in found.rows] == [newer]
+    assert chosen(store, settings, "last") == [newer]
     failed = job(1, "c0v2", **NO_GAIN)
-    found = jobs_to_apply(store, "last", settings)
-    assert [row.id for row in found.rows] == [newer] and found.notes[0].startswith(f"job {failed} is not applied: ")
+    last = jobs_to_apply(store, "last", settings)
+    assert [row.id for row in last.rows] == [newer] and last.notes[0].startswith(f"job {failed} is not applied: ")
     assert worse not in chosen(store, settings, "last", force=True)
 
 

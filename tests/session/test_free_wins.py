@@ -26,7 +26,6 @@ class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.conv = nn.Conv2d(4, 8, 3, padding=1)
-
     def forward(self, x):
         return torch.relu(self.conv(x))
 

@@ -6,17 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from kernel_assistant.records import FreeWin, InputSource, KernelTask, Workload
+from kernel_assistant.records import FreeWin
 from kernel_assistant.session.reporting.gains import tf32_gain
 from kernel_assistant.store import JobOptions, JobState, Store
 from tests.common.results import result
+from tests.common.tasks import task_of
 
 
 def add(store: Store, device: str, gain: float | None, name: str = "tf32") -> None:
-    task = KernelTask(
-        path="/net.py", content="", class_name="Net", source=InputSource.comment, workloads=(Workload(args="()"),)
-    )
-    row = store.add_job(task, JobOptions(), "cuda:0")
+    row = store.add_job(task_of("/net.py", ""), JobOptions(), "cuda:0")
     win = FreeWin(name=name, write="x", speedup_vs_compile=gain, note="changes results")
     store.mark_ended(row.id, JobState.done, result=result(target="cuda", device=device, free_wins=(win,)))
 

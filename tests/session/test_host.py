@@ -33,6 +33,13 @@ def submit(settings, content, target="cpu"):
     return Client(settings).submit(make_task(content, target), JobOptions())
 
 
+def run_client(code):
+    """Another process that runs `code` with a client."""
+    imports = "from kernel_assistant.config import resolve; from kernel_assistant.session.client import Client"
+    program = f"{imports}\nclient = Client(resolve()[0])\n{code}"
+    return subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+
+
 def wait_for(stream, kind):
     """The first event of `kind`; if the stream ends without one, the test fails."""
     for event in stream:
@@ -41,12 +48,25 @@ def wait_for(stream, kind):
     raise AssertionError(f"no {kind.__name__}")
 
 
+def begin(settings, content):
+    """A job that has begun to work: its number, and what follows of its events."""
+    job = submit(settings, content)["job"]
+    stream = Client(settings).attach(job)
+    wait_for(stream, Progress)
+    return job, stream
+
+
+def interrupted(settings, start_tiny, content):
+    """The number of a job that has begun to work and whose host was killed."""
+    host = start_tiny()
+    job, _ = begin(settings, content)
+    host.kill()
+    host.wait()
+    return job
+
+
 def test_ten_clients_at_once_start_one_host(settings):
-    code = (
-        "from kernel_assistant.config import resolve; from kernel_assistant.session.client import Client\n"
-        "c = Client(resolve()[0]); c.ping(); print(c.status()['pid'])"
-    )
-    clients = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(10)]
+    clients = [run_client("client.ping(); print(client.status()['pid'])") for _ in range(10)]
     pids = {client.communicate()[0].strip() for client in clients}
     assert len(pids) == 1 and pids.pop().isdigit()
     assert all(client.returncode == 0 for client in clients)
@@ -109,11 +129,7 @@ def test_the_same_submission_joins_the_running_job(settings, start_tiny):
 def test_a_killed_client_loses_nothing(settings, start_tiny):
     start_tiny()
     job = submit(settings, "tick 30")["job"]
-    code = (
-        "from kernel_assistant.config import resolve; from kernel_assistant.session.client import Client\n"
-        f"for event in Client(resolve()[0]).attach({job!r}): print(event.seq, flush=True)"
-    )
-    watcher = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    watcher = run_client(f"for event in client.attach({job!r}): print(event.seq, flush=True)")
     assert watcher.stdout.readline() == "1\n"
     watcher.kill()
     watcher.communicate()
@@ -145,11 +161,7 @@ def test_a_killed_host_leaves_an_interrupted_job_that_goes_on_without_measuring_
 
 
 def test_submitting_an_interrupted_task_continues_its_job(settings, start_tiny):
-    host = start_tiny()
-    job = submit(settings, "tick 40")["job"]
-    wait_for(Client(settings).attach(job), JobStarted)
-    host.kill()
-    host.wait()
+    job = interrupted(settings, start_tiny, "tick 40")
     start_tiny()
     again = submit(settings, "tick 40")
     assert again["job"] == job and again["resumed"]
@@ -157,22 +169,14 @@ def test_submitting_an_interrupted_task_continues_its_job(settings, start_tiny):
 
 
 def test_an_interrupted_job_can_be_cancelled(settings, start_tiny):
-    host = start_tiny()
-    job = submit(settings, "wait")["job"]
-    wait_for(Client(settings).attach(job), JobStarted)
-    host.kill()
-    host.wait()
+    job = interrupted(settings, start_tiny, "wait")
     start_tiny()
     assert Client(settings).cancel(job) is JobState.cancelled
     assert wait_for(Client(settings).attach(job), JobFinished).result.outcome is JobOutcome.cancelled
 
 
 def test_a_torn_line_of_a_crash_is_cut_off(settings, start_tiny):
-    host = start_tiny()
-    job = submit(settings, "wait")["job"]
-    wait_for(Client(settings).attach(job), Progress)
-    host.kill()
-    host.wait()
+    job = interrupted(settings, start_tiny, "wait")
     log = settings.jobs_dir / job / "events.jsonl"
     with log.open("ab") as file:
         file.write(b'{"type":"progress","se')
@@ -186,9 +190,7 @@ def test_a_torn_line_of_a_crash_is_cut_off(settings, start_tiny):
 
 def test_sigterm_cancels_jobs_and_tells_their_watchers(settings, start_tiny):
     host = start_tiny()
-    job = submit(settings, "wait")["job"]
-    stream = Client(settings).attach(job)
-    wait_for(stream, Progress)
+    job, stream = begin(settings, "wait")
     host.send_signal(signal.SIGTERM)
     assert wait_for(stream, JobFinished).result.outcome is JobOutcome.cancelled
     assert host.wait() == 0
@@ -217,9 +219,7 @@ def test_a_full_disk_fails_the_job_with_one_line(settings, start_tiny):
 
 def test_no_job_stays_running_where_its_end_does_not_fit_on_the_disk(settings, start_tiny):
     start_tiny()
-    job = submit(settings, "wait")["job"]
-    stream = Client(settings).attach(job)
-    wait_for(stream, Progress)
+    job, stream = begin(settings, "wait")
     host = psutil.Process(Client(settings).status()["pid"])
     usual = host.rlimit(psutil.RLIMIT_FSIZE)
     host.rlimit(psutil.RLIMIT_FSIZE, (1, usual[1]))

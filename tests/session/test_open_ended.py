@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import pytest
 
-from kernel_assistant.config import resolve
 from kernel_assistant.errors import UsageError
 from kernel_assistant.mcp.jobs import brief
 from kernel_assistant.records import Gain, JobOutcome, ProgramMode
@@ -15,43 +14,28 @@ from kernel_assistant.session.edits import find_job
 from kernel_assistant.session.kinds.again import find_unconfirmed, prepare_confirm
 from kernel_assistant.session.reporting.applied_state import states_of
 from kernel_assistant.session.reporting.class_state import applied_figure
-from kernel_assistant.store import JobOptions, JobState, Store
+from kernel_assistant.store import JobOptions, JobState
 from tests.common.results import best, result
 from tests.common.tasks import task_of
+from tests.session.conftest import NORM
 
-GATE = "from torch import nn\n\n\nclass Gate(nn.Module):\n    def forward(self, x):\n        return x.relu()\n"
 OPEN = {"plan.json": "/nowhere/plan.json"}
 
 
-@pytest.fixture
-def store(own_state):
-    found = Store(resolve()[0].state_dir)
-    yield found
-    found.close()
-
-
-@pytest.fixture
-def path(own_state):
-    file = own_state / "model.py"
-    file.write_text(GATE)
-    return file
-
-
 def ended(store, path, state, **fields):
-    task = task_of(path, GATE, "Gate")
-    row = store.add_job(task, JobOptions(), "cpu:0")
+    row = store.add_job(task_of(path, NORM, "Norm"), JobOptions(), "cpu:0")
     store.mark_ended(row.id, state, result=result(**fields))
     return row.id
 
 
 def state(store, path):
-    return states_of(path, GATE, store.jobs_of(str(path)), path.parent)["Gate"]
+    return states_of(path, NORM, store.jobs_of(str(path)), path.parent)["Norm"]
 
 
 def test_what_a_cancelled_job_kept_is_offered_until_a_newer_one_has_ended(store, path):
     job = ended(store, path, JobState.cancelled, outcome=JobOutcome.cancelled, artifacts=OPEN)
     assert (state(store, path).unconfirmed, state(store, path).outcome) == (job, "")
-    assert find_unconfirmed(store, f"{path}:Gate").id == job
+    assert find_unconfirmed(store, f"{path}:Norm").id == job
     with pytest.raises(UsageError, match=r"no job of .*Other kept a candidate"):
         find_unconfirmed(store, f"{path}:Other")
     ended(store, path, JobState.done, best=best())
@@ -79,25 +63,17 @@ def test_nothing_is_measured_where_nothing_was_kept(store, path):
     job = ended(store, path, JobState.cancelled, outcome=JobOutcome.cancelled)
     with pytest.raises(UsageError, match=f"job {job} has no candidate to measure"):
         prepare_confirm(store, store.job(job))
-    assert "Gate" not in states_of(path, GATE, store.jobs_of(str(path)), path.parent)
+    assert "Norm" not in states_of(path, NORM, store.jobs_of(str(path)), path.parent)
 
 
 def test_a_gain_over_eager_alone_is_found_by_file_and_told_with_its_words(store, path):
     figures = best(speedup_vs_eager=1.87, speedup_vs_compile=1.0, speedup_vs_compile_ci=(0.99, 1.01))
-    job = ended(
-        store,
-        path,
-        JobState.done,
-        outcome=JobOutcome.no_measurable_gain,
-        best=figures,
-        vs_eager=Gain.faster,
-        vs_compile=Gain.no_gain,
-        program=ProgramMode.eager,
-        gain_over=OVER_EAGER,
-    )
-    found = state(store, path)
-    assert found.applicable and not found.recommended
-    assert found.figure == "1.9× vs eager, no gain vs torch.compile"
+    verdicts = {"vs_eager": Gain.faster, "vs_compile": Gain.no_gain, "gain_over": OVER_EAGER}
+    verdicts |= {"outcome": JobOutcome.no_measurable_gain, "program": ProgramMode.eager}
+    job = ended(store, path, JobState.done, best=figures, **verdicts)
+    known = state(store, path)
+    assert known.applicable and not known.recommended
+    assert known.figure == "1.9× vs eager, no gain vs torch.compile"
     assert find_job(store, str(path)).id == job
     told = brief(store.job(job).result, job)
     assert (told["over_eager"], told["over_torch_compile"], told["program_runs_it"]) == ("faster", "no_gain", "eager")

@@ -8,6 +8,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from kernel_assistant.errors import StoreError
 from kernel_assistant.events import AnyEvent, BestImproved, Warned
@@ -72,16 +73,12 @@ def test_a_log_that_is_full_ends_a_job_only_until_something_is_confirmed() -> No
         told.append(event)
         raise StoreError("the disk is full")
 
-    best = BestImproved(
-        candidate="c", schedule="", candidate_ms=1.0, speedup_vs_eager=2.0, speedup_vs_compile=2.0, confirmed=False
-    )
+    best = BestImproved(candidate="c", schedule="", candidate_ms=1.0, speedup_vs_eager=2.0, speedup_vs_compile=2.0)
     confirming = GuardedEmit(emit)
     for event in (Warned(message="x"), best):
         with pytest.raises(StoreError):
             confirming(event)
-    confirmed = BestImproved(
-        candidate="c", schedule="", candidate_ms=1.0, speedup_vs_eager=2.0, speedup_vs_compile=2.0, confirmed=True
-    )
+    confirmed = replace(best, confirmed=True)
     confirming(confirmed)
     confirming(Warned(message="y"))
     assert told[-2:] == [confirmed, Warned(message="y")]

@@ -19,52 +19,21 @@ from tests.common import results
 
 def scanned(name: str, share: float, **fields: object) -> ScannedClass:
     """A class with recorded inputs that takes `share` seconds, all of which kernels could save."""
-    plain = ScannedClass(
-        name=name,
-        qualname=name,
-        module="net",
-        path="net.py",
-        line=1,
-        installed=False,
-        calls=3,
-        share_seconds=share,
-        inclusive_seconds=share,
-        products_seconds=0.0,
-        floor_seconds=0.0,
-        unserved_seconds={},
-        saved_seconds=share,
-        speedup_at_floor=2.0,
-        speedup_at_double=1.5,
-        folder=name,
-    )
-    return msgspec.structs.replace(plain, **fields)
+    names = dict.fromkeys(("name", "qualname", "folder"), name)
+    seconds = dict.fromkeys(("share_seconds", "inclusive_seconds", "saved_seconds"), share)
+    nothing = {"products_seconds": 0.0, "floor_seconds": 0.0, "unserved_seconds": {}}
+    gains = {"speedup_at_floor": 2.0, "speedup_at_double": 1.5}
+    where = {"module": "net", "path": "net.py", "line": 1, "installed": False, "calls": 3}
+    return ScannedClass(**{**names, **seconds, **nothing, **gains, **where, **fields})
 
 
 def scan(*classes: ScannedClass, seconds: float = 10.0) -> Scan:
-    return Scan(
-        id="4",
-        command=("python", "net.py"),
-        folder="/project",
-        created=0.0,
-        exit_code=0,
-        target="cpu",
-        device="a CPU",
-        clock="wall",
-        python="python",
-        torch="2.13",
-        main="net.py",
-        ended="",
-        wall_seconds=seconds,
-        overhead_seconds=0.0,
-        modules_seconds=seconds,
-        calls_seconds=seconds,
-        runs=(seconds,),
-        bandwidth=0.0,
-        notes=(),
-        applied=(),
-        search_path=(),
-        classes=classes,
-    )
+    program = {"id": "4", "command": ("python", "net.py"), "folder": "/project", "main": "net.py", "runs": (seconds,)}
+    machine = {"target": "cpu", "device": "a CPU", "clock": "wall", "python": "python", "torch": "2.13"}
+    taken = dict.fromkeys(("wall_seconds", "modules_seconds", "calls_seconds"), seconds)
+    nothing = dict.fromkeys(("notes", "applied", "search_path"), ()) | {"overhead_seconds": 0.0, "bandwidth": 0.0}
+    end = {"created": 0.0, "exit_code": 0, "ended": ""}
+    return Scan(**program, **machine, **taken, **nothing, **end, classes=classes)
 
 
 def test_classes_without_inputs_or_without_hope_are_passed_over() -> None:

@@ -12,28 +12,14 @@ from msgspec.structs import replace
 
 from kernel_assistant.errors import StoreError, UsageError
 from kernel_assistant.events import JobFinished, JobQueued, JobStarted
-from kernel_assistant.records import (
-    Candidate,
-    Diagnostic,
-    Evaluation,
-    JobOutcome,
-    Launch,
-    Outcome,
-    Plan,
-    Stage,
-    Step,
-    StopReason,
-    Tier,
-    Trajectory,
-    encode,
-)
-from kernel_assistant.records.candidate import BufferSpec
+from kernel_assistant.records import JobOutcome, Step, StopReason, Trajectory, encode
 from kernel_assistant.session.hosting.event_log import EventLog, log_path
 from kernel_assistant.store import JobKind, JobOptions, JobState, Store
 from kernel_assistant.store.database import MIGRATIONS
-from tests.common.results import accuracy_of
 from tests.common.results import result as finished
 from tests.common.tasks import task_of
+from tests.session import tiny_host
+from tests.tui.parts.events import right, wrong
 
 
 def task(content="x"):
@@ -41,32 +27,19 @@ def task(content="x"):
 
 
 def candidate(number):
-    plan = Plan(
-        target="cpu",
-        dims=("B",),
-        inputs=(BufferSpec(name="x0", dtype="f32", shape=("B",)),),
-        outputs=(BufferSpec(name="out0", dtype="f32", shape=("B",)),),
-        launches=(Launch(symbol="f", args=(("x", "x0"), ("y", "out0"))),),
-    )
-    return Candidate(plan=plan, sources={"f.cpp": f"int v = {number};\n"}, origin="test")
+    return replace(tiny_host.step(number).candidates[0], origin="test")
 
 
-def step(turn):
+def step(turn, judge=wrong):
+    """A turn with two candidates; by `judge`, neither compiles or both are correct."""
     tried = (candidate(turn), candidate(-turn))
-    evaluations = tuple(
-        Evaluation(
-            candidate=one.hash(),
-            tier=Tier.quick,
-            outcome=Outcome.compile_error,
-            stage=Stage.compile,
-            message="no",
-            diagnostics=(Diagnostic(message="expected ;", file="f.cpp", line=3),),
-        )
-        for one in tried
-    )
-    return Step(
-        turn=turn, message=f"turn {turn}", candidates=tried, evaluations=evaluations, started=turn, ended=turn + 0.5
-    )
+    evaluations = tuple(judge(one.hash(), turn).evaluation for one in tried)
+    fields = {"candidates": tried, "evaluations": evaluations}
+    return Step(turn=turn, message=f"turn {turn}", started=turn, ended=turn + 0.5, **fields)
+
+
+def episode(*steps):
+    return Trajectory(task=task().hash(), policy="p", steps=steps, stop_reason=StopReason.turns, seconds=2.5)
 
 
 def result():
@@ -97,9 +70,7 @@ def test_steps_and_trajectory_come_back_equal(store):
     store.add_step(row.id, step(2))
     assert store.steps(row.id) == (step(1), step(2))
     assert store.trajectory(row.id) is None
-    whole = Trajectory(
-        task=task().hash(), policy="p", steps=(step(1), step(2), step(3)), stop_reason=StopReason.turns, seconds=2.5
-    )
+    whole = episode(step(1), step(2), step(3))
     store.add_trajectory(row.id, whole)
     assert store.trajectory(row.id) == whole
     assert store.candidate(candidate(3).hash()) == candidate(3)
@@ -107,31 +78,15 @@ def test_steps_and_trajectory_come_back_equal(store):
 
 
 def test_sources_that_have_passed_are_known(store):
-    right = replace(
-        step(4),
-        evaluations=tuple(
-            Evaluation(
-                candidate=one.hash(),
-                tier=Tier.quick,
-                outcome=Outcome.correct,
-                stage=Stage.verify,
-                message="",
-                accuracy=accuracy_of(
-                    error=0.0, reference_error=0.0, relative_error=0.0, inputs_tried=1, shapes_tried=1
-                ),
-            )
-            for one in step(4).candidates
-        ),
-    )
     row = store.add_job(task(), JobOptions(), "cpu:0")
     store.add_step(row.id, step(3))
-    store.add_step(row.id, right)
+    store.add_step(row.id, step(4, right))
     own = store.add_job(task(), JobOptions(kind=JobKind.verify, candidate=candidate(5)), "cpu:0")
     other = store.add_job(task(), JobOptions(kind=JobKind.verify, candidate=candidate(6)), "cpu:0")
     store.mark_ended(own.id, JobState.done, result=replace(result(), outcome=JobOutcome.no_measurable_gain))
     store.mark_ended(other.id, JobState.done, result=result())
-    passed = [number for number in range(3, 7) if store.has_passed(f"int v = {number};\n")]
-    assert passed == [4, 5] and not store.has_passed("int v = 4;")
+    passed = [number for number in range(3, 7) if store.has_passed(f"// {number}\n")]
+    assert passed == [4, 5] and not store.has_passed("// 4")
 
 
 def test_only_the_same_work_is_found_again(store):
@@ -190,9 +145,7 @@ def test_damage_in_the_middle_is_found_on_opening(tmp_path):
 def test_the_history_is_rebuilt_from_what_jobs_left(tmp_path):
     """There are a finished job with its episode, an interrupted one, and folders without information."""
     store = Store(tmp_path)
-    played = Trajectory(
-        task="t", policy="p", steps=(step(1), step(2)), stop_reason=StopReason.turns, seconds=9.0, best=None
-    )
+    played = episode(step(1), step(2))
     finished, half = (store.add_job(task(name), JobOptions(budget=5.0), "cpu:0") for name in ("a", "b"))
     for row in (finished, half):
         log = EventLog(log_path(tmp_path / "jobs", row.id), row.id)

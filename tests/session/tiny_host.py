@@ -34,31 +34,14 @@ from kernel_assistant.session.host import serve
 
 
 def step(turn):
-    plan = Plan(
-        target="cpu",
-        dims=(),
-        inputs=(BufferSpec(name="x", dtype="f32", shape=("4",)),),
-        outputs=(BufferSpec(name="y", dtype="f32", shape=("4",)),),
-        launches=(Launch(symbol="f", args=(("x", "x"), ("y", "y"))),),
-    )
+    x, y = (BufferSpec(name=name, dtype="f32", shape=("4",)) for name in ("x", "y"))
+    launch = Launch(symbol="f", args=(("x", "x"), ("y", "y")))
+    plan = Plan(target="cpu", dims=(), inputs=(x,), outputs=(y,), launches=(launch,))
     candidate = Candidate(plan=plan, sources={"f.cpp": f"// {turn}\n"})
-    accuracy = Accuracy(
-        error=0,
-        reference_error=0,
-        error_ratio=1,
-        relative_error=0,
-        inputs_tried=1,
-        shapes_tried=1,
-        bit_reproducible=True,
-    )
-    evaluation = Evaluation(
-        candidate=candidate.hash(),
-        tier=Tier.quick,
-        outcome=Outcome.correct,
-        stage=Stage.verify,
-        message="ok",
-        accuracy=accuracy,
-    )
+    exact = {"error": 0, "reference_error": 0, "relative_error": 0, "error_ratio": 1}
+    accuracy = Accuracy(**exact, inputs_tried=1, shapes_tried=1, bit_reproducible=True)
+    right = {"tier": Tier.quick, "outcome": Outcome.correct, "stage": Stage.verify, "message": "ok"}
+    evaluation = Evaluation(candidate=candidate.hash(), accuracy=accuracy, **right)
     return Step(turn=turn, message="", candidates=(candidate,), evaluations=(evaluation,), started=turn, ended=turn + 1)
 
 
@@ -83,17 +66,10 @@ def run(task, options, *, emit, cancel, services):
         emit(Progress(phase="search", message=f"turn {turn}"))
         services.store.add_step(services.job, step(turn))
         time.sleep(0.02)
-    return OptimizeResult(
-        task=task.name,
-        target=task.target,
-        device="tiny",
-        outcome=JobOutcome.cancelled if cancel.is_set() else JobOutcome.no_candidate,
-        best=None,
-        evaluations=len(services.store.steps(services.job)),
-        seconds=0.0,
-        stop_reason="finished",
-        artifacts={"job": services.job},
-    )
+    outcome = JobOutcome.cancelled if cancel.is_set() else JobOutcome.no_candidate
+    done = len(services.store.steps(services.job))
+    about = {"task": task.name, "target": task.target, "device": "tiny", "artifacts": {"job": services.job}}
+    return OptimizeResult(**about, outcome=outcome, best=None, evaluations=done, seconds=0.0, stop_reason="finished")
 
 
 if __name__ == "__main__":

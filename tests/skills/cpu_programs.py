@@ -17,87 +17,53 @@ from tests.common.builds import build
 
 TORCH = {"float": torch.float32, "ka_bf16": torch.bfloat16, "_Float16": torch.float16}
 
-SOURCE = """#include "ka/columns.h"
-#include "ka/index.h"
-#include "ka/pointwise.h"
-#include "ka/rows.h"
-#include "ka/scan.h"
-#include "ka/transpose.h"
-#include "ka/window.h"
-#define KERNELS(T) \\
-  extern "C" void gate_##T(int64_t n, int64_t c, const T* x, const T* y, T* o) { \\
-    ka::pointwise(n * c, [](float a, float b) { return a * ka_sigmoid(b); }, o, x, y); \\
-  } \\
-  extern "C" void norm_##T(int64_t n, int64_t c, const T* x, const T* y, T* o) { \\
-    ka::rows(n, c, [=](int64_t r) { \\
-      const ka::moments m = ka::row_moments(c, x + r * c); \\
-      const float mean = (float)m.mean, scale = ka_rsqrt(ka::variance(m) + 1e-5f); \\
-      ka::map_row(c, [=](float a, float b) { return (a - mean) * scale * b; }, o + r * c, x + r * c, y); \\
-    }); \\
-  } \\
-  extern "C" void soft_##T(int64_t n, int64_t c, const T* x, const T* y, T* o) { \\
-    ka::rows(n, c, [=](int64_t r) { \\
-      ka::softmax_row(c, [](float a, float b) { return 2 * a + b; }, o + r * c, x + r * c, y + r * c); \\
-    }); \\
-  } \\
-  extern "C" void fold_##T(int64_t n, int64_t c, const T* x, const T* y, T* o) { \\
-    ka::rows(n, c, [=](int64_t r) { \\
-      const double dot = ka::fold_row<ka::sum>(c, [](float a, float b) { return a * b; }, x + r * c, y + r * c); \\
-      const double top = ka::fold_row<ka::max>(c, [](float a) { return a; }, x + r * c); \\
-      const double low = ka::fold_row<ka::min>(c, [](float a) { return a; }, x + r * c); \\
-      ka_put(o[r], (float)(dot / c + top - low)); \\
-    }); \\
-  } \\
-  extern "C" void sum_##T(int64_t n, int64_t c, const T* x, const T* y, T* o) { \\
-    ka::rows(n, c, [=](int64_t r) { \\
-      ka::scan_row<ka::sum>(c, [](float a) { return a + 0.5f; }, o + r * c, x + r * c); \\
-    }); \\
-  } \\
-  extern "C" void before_##T(int64_t n, int64_t c, const T* x, const T* y, T* o) { \\
-    ka::rows(n, c, [=](int64_t r) { \\
-      const auto step = [](float a) { return a > 0 ? 1.0009765625f : 0.9990234375f; }; \\
-      ka::scan_row<ka::prod, true>(c, step, o + r * c, x + r * c); \\
-    }); \\
-  } \\
-  extern "C" void top_##T(int64_t n, int64_t c, const T* x, const T* y, T* o) { \\
-    ka::rows(n, c, [=](int64_t r) { \\
-      ka::scan_row<ka::max>(c, [](float a) { return a; }, [](float s, float b) { return s + b; }, \\
-                             o + r * c, x + r * c, y + r * c); \\
-    }); \\
-  } \\
-  extern "C" void back_##T(int64_t n, int64_t c, const T* x, const T* y, T* o) { \\
-    ka::rows(n, c, [=](int64_t r) { \\
-      ka::scan_row<ka::sum, false, true>(c, [](float a) { return a + 0.5f; }, \\
-                                         [](float s, float b) { return 0.5f * s + b; }, \\
-                                         o + r * c, x + r * c, y + r * c); \\
-    }); \\
-  } \\
-  extern "C" void line_##T(int64_t n, int64_t c, const T* x, const T* y, T* o) { \\
-    ka::window<ka::list<3>, ka::list<2>, ka::list<1>>::run<ka::sum>({n, c}, {n, (c - 1) / 2 + 1}, \\
-        [](float a) { return a; }, [](float a, int k, float b) { return a / k * b; }, o, x, ka::channel(y, n)); \\
-  } \\
-  extern "C" void window_##T(int64_t n, int64_t c, const T* x, const T* y, T* o) { \\
-    ka::window<ka::list<3, 3>, ka::list<1, 1>, ka::list<2, 2>, ka::list<2, 2>>::run<ka::max>({n, c}, {n, c}, \\
-        [](float a) { return -a; }, [](float m, int, float b) { return m + b; }, o, x, y); \\
-  } \\
-  extern "C" void turn_##T(int64_t n, int64_t c, const T* x, const T* y, T* o) { \\
-    ka::transpose(1, n, c, [](float a, float b) { return 2 * a + b; }, o, x, y); \\
-  } \\
-  extern "C" void place_##T(int64_t n, int64_t c, const T* x, const T* y, T* o) { \\
-    ka::fill(o, [=](int64_t i, int64_t j, int64_t k) { \\
-      const float a = ka_get(x[(n - 1 - i) * c + ka::around(j - 1, c)]); \\
-      return a * ka_get(y[ka::at(-1 - i, n) * c + ka::mirror(-j, c)]) + k; \\
-    }, n, c, 2); \\
-  } \\
-  extern "C" void down_##T(int64_t n, int64_t c, const T* x, const T* y, T* o) { \\
-    const auto f = [](float a, float b) { return a * b; }; \\
-    ka::fold_columns<ka::sum>(1, n, c, f, [=](float s) { return s / n; }, o, x, y); \\
-  } \\
-  extern "C" void below_##T(int64_t n, int64_t c, const T* x, const T* y, T* o) { \\
-    ka::scan_columns<ka::sum, true, true>(1, n, c, [](float a) { return a; }, [](float s) { return s + 1; }, o, x); \\
-  }
-KERNELS(float) KERNELS(ka_bf16) KERNELS(_Float16)
-"""
+#: What kernels do with `n` rows of `c` columns: x and y are the inputs, o the output.
+BODIES = {
+    "gate": "ka::pointwise(n * c, [](float a, float b) { return a * ka_sigmoid(b); }, o, x, y);",
+    "line": """ka::window<ka::list<3>, ka::list<2>, ka::list<1>>::run<ka::sum>({n, c}, {n, (c - 1) / 2 + 1},
+      [](float a) { return a; }, [](float a, int k, float b) { return a / k * b; }, o, x, ka::channel(y, n));""",
+    "window": """ka::window<ka::list<3, 3>, ka::list<1, 1>, ka::list<2, 2>, ka::list<2, 2>>::run<ka::max>(
+      {n, c}, {n, c}, [](float a) { return -a; }, [](float m, int, float b) { return m + b; }, o, x, y);""",
+    "turn": "ka::transpose(1, n, c, [](float a, float b) { return 2 * a + b; }, o, x, y);",
+    "place": """ka::fill(o, [=](int64_t i, int64_t j, int64_t k) {
+      const float a = ka_get(x[(n - 1 - i) * c + ka::around(j - 1, c)]);
+      return a * ka_get(y[ka::at(-1 - i, n) * c + ka::mirror(-j, c)]) + k;
+    }, n, c, 2);""",
+    "down": """const auto f = [](float a, float b) { return a * b; };
+    ka::fold_columns<ka::sum>(1, n, c, f, [=](float s) { return s / n; }, o, x, y);""",
+    "below": """ka::scan_columns<ka::sum, true, true>(1, n, c, [](float a) { return a; }, [](float s) { return s + 1; },
+      o, x);""",
+}
+#: What they do with row r.
+ROW_BODIES = {
+    "norm": """const ka::moments m = ka::row_moments(c, x + r * c);
+      const float mean = (float)m.mean, scale = ka_rsqrt(ka::variance(m) + 1e-5f);
+      ka::map_row(c, [=](float a, float b) { return (a - mean) * scale * b; }, o + r * c, x + r * c, y);""",
+    "soft": "ka::softmax_row(c, [](float a, float b) { return 2 * a + b; }, o + r * c, x + r * c, y + r * c);",
+    "fold": """const double dot = ka::fold_row<ka::sum>(c, [](float a, float b) { return a * b; }, x + r * c,
+                                                   y + r * c);
+      const double top = ka::fold_row<ka::max>(c, [](float a) { return a; }, x + r * c);
+      const double low = ka::fold_row<ka::min>(c, [](float a) { return a; }, x + r * c);
+      ka_put(o[r], (float)(dot / c + top - low));""",
+    "sum": "ka::scan_row<ka::sum>(c, [](float a) { return a + 0.5f; }, o + r * c, x + r * c);",
+    "before": """const auto step = [](float a) { return a > 0 ? 1.0009765625f : 0.9990234375f; };
+      ka::scan_row<ka::prod, true>(c, step, o + r * c, x + r * c);""",
+    "top": """ka::scan_row<ka::max>(c, [](float a) { return a; }, [](float s, float b) { return s + b; },
+      o + r * c, x + r * c, y + r * c);""",
+    "back": """ka::scan_row<ka::sum, false, true>(c, [](float a) { return a + 0.5f; },
+      [](float s, float b) { return 0.5f * s + b; }, o + r * c, x + r * c, y + r * c);""",
+}
+
+
+def source() -> str:
+    """All kernels NAME_TYPE."""
+    bodies = {**BODIES, **{name: f"ka::rows(n, c, [=](int64_t r) {{ {body} }});" for name, body in ROW_BODIES.items()}}
+    headers = ("columns", "index", "pointwise", "rows", "scan", "transpose", "window")
+    return "".join(f'#include "ka/{header}.h"\n' for header in headers) + "".join(
+        f'extern "C" void {name}_{t}(int64_t n, int64_t c, const {t}* x, const {t}* y, {t}* o) {{\n{body}\n}}\n'
+        for t in TORCH
+        for name, body in bodies.items()
+    )
 
 
 def _before(x: torch.Tensor) -> torch.Tensor:
@@ -149,7 +115,7 @@ def compile_cpu(folder: Path) -> ctypes.CDLL:
     """The functions `NAME_TYPE(rows, columns, x, y, out)`, compiled with the flags of candidates and without a
     warning.
     """
-    (folder / "unit.cpp").write_text(SOURCE, encoding="utf-8")
+    (folder / "unit.cpp").write_text(source(), encoding="utf-8")
     argv = [cpu.compiler(), *cpu.FLAGS, *cpu.LINK_FLAGS, "-Werror", f"-I{INCLUDE}", "unit.cpp", "-o", "unit.so"]
     build(argv, folder, "unit.so")
     provide_openmp()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from tests.skills.program import BOUND, Program, kernel, launch, plan
+from tests.skills.program import Program, kernel, plan_of, single
 
 
 def gate(dtype: str) -> Program:
@@ -15,17 +15,12 @@ def gate(dtype: str) -> Program:
     return Program(
         header="pointwise",
         source=kernel(name, body),
-        plan=plan(
-            {"x0": "B C", "x1": "B C", "p0": "C"},
-            "B C",
-            [launch(name, "x0 x1 p0 out0 n=B*C c=C", f"cdiv(B*C, {256 * lanes})")],
-            dtype,
-            dims="B C",
+        plan=plan_of(
+            name, {"x0": "B C", "x1": "B C", "p0": "C"}, "B C", "n=B*C c=C", f"cdiv(B*C, {256 * lanes})", dtype
         ),
         exact=lambda x, g, b: x * torch.sigmoid(g) + b,
         sizes=({"B": 37, "C": 131}, {"B": 1, "C": 3}, {"B": 5, "C": 512}),
         large={"B": 32768, "C": 4096},
-        bound=BOUND[dtype],
     )
 
 
@@ -35,16 +30,12 @@ def channels() -> Program:
     return Program(
         header="pointwise",
         source=kernel("channels", body),
-        plan=plan(
-            {"x0": "B C P", "p0": "C", "p1": "1"},
-            "B C P",
-            [launch("channels", "x0 p0 p1 out0 n=B*C*P c=C p=P", "cdiv(B*C*P, 1024)")],
-            dims="B C P",
+        plan=plan_of(
+            "channels", {"x0": "B C P", "p0": "C", "p1": "1"}, "B C P", "n=B*C*P c=C p=P", "cdiv(B*C*P, 1024)"
         ),
         exact=lambda x, s, t: F.relu(x * s[:, None]) + t,
         sizes=({"B": 3, "C": 7, "P": 35}, {"B": 2, "C": 5, "P": 1}, {"B": 4, "C": 6, "P": 64}),
         large={"B": 64, "C": 256, "P": 8192},
-        bound=BOUND["f32"],
     )
 
 
@@ -57,19 +48,10 @@ def layer_norm(dtype: str) -> Program:
   x.store(a.out0 + blockIdx.x * a.c, [=](float v, float w, float b) {{ return (v - m.mean) * scale * w + b; }},
           a.p0, a.p1);"""
     return Program(
-        header="rows",
-        source=kernel(name, body),
-        plan=plan(
-            {"x0": "B C", "p0": "C", "p1": "C"},
-            "B C",
-            [launch(name, "x0 p0 p1 out0 c=C", "B")],
-            dtype,
-            dims="B C",
-        ),
+        *single("rows", name, body, {"x0": "B C", "p0": "C", "p1": "C"}, "B C", "c=C", "B", dtype),
         exact=lambda x, w, b: F.layer_norm(x, x.shape[-1:], w, b, 1e-5),
         sizes=({"B": 5, "C": 4096}, {"B": 7, "C": 1003}, {"B": 1, "C": 31}),
         large={"B": 65536, "C": 4096},
-        bound=BOUND[dtype],
     )
 
 
@@ -84,13 +66,10 @@ def warp_softmax(dtype: str) -> Program:
   const float share = 1.0f / x.sum();
   x.store(a.out0 + r * a.c, [=](float v) {{ return v * share; }});"""
     return Program(
-        header="rows",
-        source=kernel(name, body),
-        plan=plan({"x0": "B C"}, "B C", [launch(name, "x0 out0 b=B c=C", "cdiv(B, 8)")], dtype, dims="B C"),
+        *single("rows", name, body, {"x0": "B C"}, "B C", "b=B c=C", "cdiv(B, 8)", dtype),
         exact=lambda x: torch.softmax(x, -1),
         sizes=({"B": 19, "C": 1024}, {"B": 3, "C": 77}, {"B": 9, "C": 1}),
         large={"B": 262144, "C": 1024},
-        bound=BOUND[dtype],
     )
 
 
@@ -100,13 +79,10 @@ def long_softmax(dtype: str, log: bool = False) -> Program:
     body = f"""  const int64_t r = blockIdx.x * a.c;
   {call}(a.c, [](float x) {{ return 2.0f * x; }}, a.out0 + r, a.x0 + r);"""
     return Program(
-        header="softmax",
-        source=kernel(name, body, 512),
-        plan=plan({"x0": "B C"}, "B C", [launch(name, "x0 out0 c=C", "B", 512)], dtype, dims="B C"),
+        *single("softmax", name, body, {"x0": "B C"}, "B C", "c=C", "B", dtype, block=512),
         exact=lambda x: (torch.log_softmax if log else torch.softmax)(2 * x, -1),
         sizes=({"B": 3, "C": 20001}, {"B": 2, "C": 4096}, {"B": 4, "C": 5}),
         large={"B": 8192, "C": 16384},
-        bound=BOUND[dtype],
     )
 
 
@@ -115,13 +91,11 @@ def spread() -> Program:
     body = """  const auto m = ka::row_moments<256, 4>(a.c, a.x0 + blockIdx.x * a.c);
   if (threadIdx.x == 0) a.out0[blockIdx.x] = ka::variance(m, 1);"""
     return Program(
-        header="welford",
-        source=kernel("spread", body),
-        plan=plan({"x0": "B C"}, "B", [launch("spread", "x0 out0 c=C", "B")], dims="B C"),
+        *single("welford", "spread", body, {"x0": "B C"}, "B", "c=C", "B"),
         exact=lambda x: x.var(-1),
         sizes=({"B": 5, "C": 10007}, {"B": 3, "C": 64}),
         large={"B": 16384, "C": 16384},
-        bound=2e-5,
+        own_bound=2e-5,
         shift=1000.0,
     )
 
@@ -140,13 +114,10 @@ def reduced() -> Program:
   top = ka::block_reduce<128, ka::max>(top);
   if (threadIdx.x == 0) a.out0[blockIdx.x] = two[0] / two[1] + top;"""
     return Program(
-        header="reduce",
-        source=kernel("reduced", body, 128),
-        plan=plan({"x0": "B C"}, "B", [launch("reduced", "x0 out0 c=C", "B", 128)], dims="B C"),
+        *single("reduce", "reduced", body, {"x0": "B C"}, "B", "c=C", "B", block=128),
         exact=lambda x: x.square().sum(-1) / x.abs().sum(-1) + x.amax(-1),
         sizes=({"B": 5, "C": 10007}, {"B": 3, "C": 2}),
         large={"B": 32768, "C": 8192},
-        bound=BOUND["f32"],
     )
 
 
@@ -156,16 +127,8 @@ def column_sums() -> Program:
       [](float x) { return x; },
       [=](int64_t c, int count, const float (&y)[4]) { ka::store_piece<4>(out + c, y, count); });"""
     return Program(
-        header="reduce",
-        source=kernel("column_sums", body),
-        plan=plan(
-            {"x0": "B R I"},
-            "B I",
-            [launch("column_sums", "x0 out0 r=R i=I", "cdiv(I, 128)", rows="B")],
-            dims="B R I",
-        ),
+        *single("reduce", "column_sums", body, {"x0": "B R I"}, "B I", "r=R i=I", "cdiv(I, 128)", rows="B"),
         exact=lambda x: x.sum(1),
         sizes=({"B": 3, "R": 77, "I": 261}, {"B": 2, "R": 1, "I": 5}, {"B": 1, "R": 300, "I": 128}),
         large={"B": 128, "R": 2048, "I": 1024},
-        bound=BOUND["f32"],
     )

@@ -49,6 +49,5 @@ def test_every_header_is_mentioned_and_every_name_exists() -> None:
     code = " ".join(shipped().values())
     names = set(re.findall(r"\bka::(\w+)", TEXT)) | set(re.findall(r"\b(ka_\w+)\b", TEXT))
     assert len(names) > 30
-    assert [
-        name for name in names if not re.search(rf"\b{name}\b", code) and f"({name.removeprefix('ka_')}," not in code
-    ] == []
+    made = {name for name in names if f"({name.removeprefix('ka_')}," in code}
+    assert [name for name in names - made if not re.search(rf"\b{name}\b", code)] == []

@@ -11,9 +11,7 @@ from kernel_assistant.records import InputSource, KernelTask, Workload
 from kernel_assistant.source import build_task
 from kernel_assistant.source.comments import FIELDS, split_fields
 
-CLASS = (
-    "from torch import nn\n{above}class Net(nn.Module):\n{inside}    def forward(self, x):\n        return x\n{below}"
-)
+CLASS = "from torch import nn\n{above}class Net(nn.Module):\n{inside}    def forward(self, x): return x\n{below}"
 
 
 def task_of(tmp_path: Path, above: str = "", inside: str = "", below: str = "", toml: str = "") -> KernelTask:
@@ -24,9 +22,8 @@ def task_of(tmp_path: Path, above: str = "", inside: str = "", below: str = "", 
 
 
 def test_comment_above(tmp_path: Path) -> None:
-    task = task_of(
-        tmp_path, above='# kernel-assistant: inputs=(torch.randn(8, 1024),) init=(1024,) kwargs={"a": 1}\n# other\n'
-    )
+    above = '# kernel-assistant: inputs=(torch.randn(8, 1024),) init=(1024,) kwargs={"a": 1}\n# other\n'
+    task = task_of(tmp_path, above=above)
     assert task.source is InputSource.comment
     assert task.workloads == (Workload(name="default", args="(torch.randn(8, 1024),)", kwargs='{"a": 1}'),)
     assert (task.init, task.init_kwargs) == ("(1024,)", "")
@@ -52,10 +49,8 @@ def test_comment_inside_over_several_lines(tmp_path: Path) -> None:
 
 
 def test_several_workloads(tmp_path: Path) -> None:
-    above = (
-        "# kernel-assistant: init=(4,)\n# kernel-assistant: inputs=(a,) name=small\n# kernel-assistant: inputs=(b,)\n"
-    )
-    task = task_of(tmp_path, above=above)
+    comments = ("init=(4,)", "inputs=(a,) name=small", "inputs=(b,)")
+    task = task_of(tmp_path, above="".join(f"# kernel-assistant: {fields}\n" for fields in comments))
     assert [(item.name, item.args) for item in task.workloads] == [("small", "(a,)"), ("workload2", "(b,)")]
     assert task.init == "(4,)"
 
@@ -79,10 +74,8 @@ def test_pyproject_of_a_folder_above(tmp_path: Path) -> None:
     (tmp_path / "src" / "pyproject.toml").write_text("[project]\nname = 'inner'\n")
     task = build_task(str(tmp_path / "src" / "net.py"), target="cuda", numerics="strict")
     assert task.source is InputSource.pyproject and task.init == "(3,)" and task.target == "cuda"
-    assert [(item.name, item.args, item.kwargs) for item in task.workloads] == [
-        ("s", "(a,)", ""),
-        ("l", "(b,)", "{'k': 1}"),
-    ]
+    small, large = Workload(name="s", args="(a,)"), Workload(name="l", args="(b,)", kwargs="{'k': 1}")
+    assert task.workloads == (small, large)
 
 
 BAD_COMMENTS = {
@@ -131,9 +124,7 @@ def test_nothing_declared_shows_the_comment_to_paste(tmp_path: Path) -> None:
 
 values = st.recursive(
     st.one_of(st.integers(), st.text(alphabet="ab=, ()[]{}'\"\\#", max_size=8), st.booleans(), st.none()),
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=3), st.tuples(inner), st.dictionaries(st.text("ab", max_size=2), inner)
-    ),
+    lambda one: st.lists(one, max_size=3) | st.tuples(one) | st.dictionaries(st.text("ab", max_size=2), one),
 )
 
 

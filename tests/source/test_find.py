@@ -95,15 +95,10 @@ class Child(nn.Module):
 
 def test_lines_docs_and_inheritance() -> None:
     found = find_modules(NESTED, "m.py")
-    rows = [(item.name, item.has_forward, item.addressable) for item in found]
-    assert rows == [
-        ("Base", False, True),
-        ("Child", True, False),  # the later Child takes the name
-        ("GrandChild", True, True),
-        ("Inner", True, False),
-        ("Hidden", True, False),
-        ("Conditional", True, True),
-        ("Child", False, True),
+    assert [(item.name, item.has_forward, item.addressable) for item in found] == [
+        *(("Base", False, True), ("Child", True, False)),  # the later Child takes the name
+        *(("GrandChild", True, True), ("Inner", True, False), ("Hidden", True, False)),
+        *(("Conditional", True, True), ("Child", False, True)),
     ]
     lines = NESTED.splitlines()
     assert found[0].doc == "The first line." and found[1].doc == ""

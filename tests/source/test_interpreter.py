@@ -27,10 +27,9 @@ def make_environment(folder: Path, torch: str = "") -> Path:
     venv.create(folder, symlinks=True)
     if torch:
         (site,) = folder.glob("lib/python3*/site-packages")
-        (site / f"torch-{torch}.dist-info").mkdir()
-        (site / f"torch-{torch}.dist-info" / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: torch\nVersion: {torch}\n"
-        )
+        metadata = site / f"torch-{torch}.dist-info" / "METADATA"
+        metadata.parent.mkdir()
+        metadata.write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {torch}\n")
     return folder
 
 

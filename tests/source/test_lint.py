@@ -154,9 +154,8 @@ def test_only_what_derives_from_module_counts() -> None:
     assert codes(plain) == []
     assert "KA005" in codes(plain.replace("class Net:", "class Net(nn.Module):"))
     assert "KA005" in codes(f"{HEAD}class Base(nn.Module): pass\n\n\nclass Net(Base):\n    {slow}")
-    assert "KA005" in codes(
-        f"{HEAD}def make():\n    class Net(nn.Module):\n        " + slow.replace("\n    ", "\n        ")
-    )
+    inside = slow.replace("\n    ", "\n        ")
+    assert "KA005" in codes(f"{HEAD}def make():\n    class Net(nn.Module):\n        {inside}")
 
 
 def test_a_device_without_tf32_is_told_nothing_of_it() -> None:
@@ -182,8 +181,8 @@ SLOW = module("y = x.exp().item()\nreturn y")
         ("import numpy", "# kernel-assistant: ignore[KA005]\n\nimport numpy"),
     ],
 )
-def test_comments_silence(old: str, new: str) -> None:
-    assert codes(SLOW) == ["KA005"]
+def test_comments_and_settings_silence(old: str, new: str) -> None:
+    assert codes(SLOW) == ["KA005"] and find_hints(SLOW, GPU, ignore={"KA005"}) == []
     assert codes(SLOW.replace(old, new, 1)) == []
 
 
@@ -198,10 +197,6 @@ def test_comments_silence(old: str, new: str) -> None:
 )
 def test_other_comments_do_not(old: str, new: str) -> None:
     assert codes(SLOW.replace(old, new, 1)) == ["KA005"]
-
-
-def test_settings_silence() -> None:
-    assert find_hints(SLOW, GPU, ignore={"KA005"}) == []
 
 
 def test_lines_are_those_of_the_whole_file() -> None:

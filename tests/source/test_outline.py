@@ -89,9 +89,7 @@ def test_a_line_outside_the_classes_breaks_none_of_them(line: str, above: str) -
 
 
 def test_any_line_may_be_torn_without_harm_to_the_classes_elsewhere() -> None:
-    """Lines of real files are cut in half, or get an additional bracket or quote. Imports, which determine the base
-    classes, and class statements are not changed.
-    """
+    """Lines of real files, but imports and class statements, are cut in half, or get another bracket or quote."""
     chance = random.Random(7)
     for text in [TEXT, *(path.read_text() for path in sorted(Path("examples").glob("*.py")))]:
         whole, lines = outline(text).classes, text.split("\n")

@@ -125,6 +125,7 @@ def test_the_closure_of_a_class_is_what_is_left():
         ("deeper", "return x", "return -x", False),
         ("deeper", "@cached\n", "", False),
         ("class", "+", "-", False),
+        ("class", "return helper(x) + self.__y", "return  (helper(x)+  self.__y)  # more", True),
         ("mangled", "1", "2", True),
         ("import", "torch", "other", False),
     ],

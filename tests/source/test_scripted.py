@@ -10,11 +10,9 @@ FILE = """
 import torch
 from torch import nn
 
-
 class Act(nn.Module):
     def forward(self, x):
         return torch.sigmoid(x)
-
 
 class Block(nn.Module):
     def __init__(self):
@@ -23,7 +21,6 @@ class Block(nn.Module):
 
     def forward(self, x):
         return self.rest(x)
-
 
 class Net(nn.Module):
     def __init__(self):

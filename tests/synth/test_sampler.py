@@ -19,6 +19,10 @@ from kernel_assistant_training.synth.sizes import FREE, size_text
 from kernel_assistant_training.synth.steps import STEPS
 
 
+def _f32(*shape: str) -> TensorSpec:
+    return TensorSpec(dtype="f32", shape=shape)
+
+
 def _tasks(count: int) -> list[OpGraph]:
     random = Random(7)
     return [sample(random, LEVELS[number % len(LEVELS)]) for number in range(count)]
@@ -56,10 +60,6 @@ def test_sizes_have_one_free_dimension_in_front() -> None:
         assert not re.search(r"[\[,]\d{8}", graph.text())
 
 
-def test_equal_seeds_give_equal_tasks() -> None:
-    assert [graph.hash() for graph in _tasks(50)] == [graph.hash() for graph in _tasks(50)]
-
-
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_level_is_a_number_of_steps(level: int) -> None:
     random = Random(level)
@@ -71,32 +71,24 @@ def test_every_family_has_steps_and_every_step_a_family() -> None:
 
 
 @pytest.mark.parametrize("target", list(WINDOW))
-def test_fitted_tasks_move_as_much_as_the_window_says(target: str) -> None:
-    random = Random(3)
-    found = [one for graph in _tasks(200) if (one := fitted(graph, target, random)) is not None]
+def test_fitted_tasks_move_as_much_as_the_window_says_and_have_no_value_above_the_largest(target: str) -> None:
+    random = Random(1)
+    drawn = (fitted(sample(random, 1 + number % 5), target, Random(number)) for number in range(800))
+    fitting = [graph for graph in drawn if graph is not None]
     low, high = WINDOW[target]
-    assert len(found) > 150
-    assert all(low <= traffic(graph) <= high for graph in found)
+    assert len(fitting) > 600
+    assert all(low <= traffic(graph) <= high and largest(graph) <= LARGEST[target] for graph in fitting)
 
 
 def test_no_value_on_the_way_is_much_larger_than_the_traffic() -> None:
     """The sum of a product of two vectors: its inputs and output are small, but its intermediate value is large."""
-    column, row = TensorSpec(dtype="f32", shape=("B", "1")), TensorSpec(dtype="f32", shape=("B", "1", "65536"))
 
     def outer(width: str) -> OpGraph:
-        between = TensorSpec(dtype="f32", shape=("B", width, "65536"))
-        return OpGraph(
-            dims={"B": 2},
-            inputs=(
-                GraphInput(name="x0", kind="input", spec=TensorSpec(dtype="f32", shape=("B", width, "1"))),
-                GraphInput(name="x1", kind="input", spec=row),
-            ),
-            nodes=(
-                Node(name="n0", op="mul.Tensor", args=("%x0", "%x1"), spec=between),
-                Node(name="n1", op="amax", args=("%n0", [1, 2]), spec=column),
-            ),
-            outputs=("n1",),
-        )
+        left = GraphInput(name="x0", kind="input", spec=_f32("B", width, "1"))
+        right = GraphInput(name="x1", kind="input", spec=_f32("B", "1", "65536"))
+        product = Node(name="n0", op="mul.Tensor", args=("%x0", "%x1"), spec=_f32("B", width, "65536"))
+        largest_one = Node(name="n1", op="amax", args=("%n0", [1, 2]), spec=_f32("B", "1"))
+        return OpGraph(dims={"B": 2}, inputs=(left, right), nodes=(product, largest_one), outputs=("n1",))
 
     for seed in range(20):
         found = fitted(outer("8"), "cpu", Random(seed))
@@ -105,13 +97,6 @@ def test_no_value_on_the_way_is_much_larger_than_the_traffic() -> None:
         assert found.dims["B"] <= LARGEST["cpu"] // (8 * 65536 * 4)
         # With B = 1 it is too large already.
         assert fitted(outer("1024"), "cpu", Random(seed)) is None
-
-
-@pytest.mark.parametrize("target", list(WINDOW))
-def test_fitted_tasks_have_no_value_above_the_largest(target: str) -> None:
-    random = Random(1)
-    drawn = (fitted(sample(random, 1 + number % 5), target, Random(number)) for number in range(800))
-    assert all(largest(one) <= LARGEST[target] for one in drawn if one is not None)
 
 
 def test_strides_of_elementwise_results() -> None:
@@ -186,48 +171,32 @@ def test_structure_of_users_modules_is_drawn() -> None:
     common = ("2 inputs", "3 inputs", "2 results", "3 results", "2 inputs with steps of their own")
     assert all(found[name] > 15 for name in common), found
     rare = (
-        "3 inputs with steps of their own",
-        "an input with 1 in inner dimensions",
-        "a parameter with 1 in inner dimensions",
-        "inputs of other inner sizes",
-        "two reductions of one value",
-        "results of several dtypes",
-        "a computed index",
-        "values are joined",
+        *("3 inputs with steps of their own", "inputs of other inner sizes", "two reductions of one value"),
+        *("an input with 1 in inner dimensions", "a parameter with 1 in inner dimensions"),
+        *("results of several dtypes", "a computed index", "values are joined"),
     )
     assert all(found[name] > 5 for name in rare), found
 
 
 def test_features_of_a_graph() -> None:
-    def f32(*shape: str) -> TensorSpec:
-        return TensorSpec(dtype="f32", shape=shape)
-
     given = (
-        GraphInput(name="x0", spec=f32("B", "8", "4")),
-        GraphInput(name="x1", spec=f32("B", "1", "4")),
-        GraphInput(name="x2", spec=f32("B", "6", "4")),
+        GraphInput(name="x0", spec=_f32("B", "8", "4")),
+        GraphInput(name="x1", spec=_f32("B", "1", "4")),
+        GraphInput(name="x2", spec=_f32("B", "6", "4")),
     )
     nodes = (
-        Node(name="n0", op="exp", args=("%x1",), spec=f32("B", "1", "4")),
-        Node(name="n1", op="add.Tensor", args=("%x0", "%n0"), spec=f32("B", "8", "4")),
+        Node(name="n0", op="exp", args=("%x1",), spec=_f32("B", "1", "4")),
+        Node(name="n1", op="add.Tensor", args=("%x0", "%n0"), spec=_f32("B", "8", "4")),
         Node(name="n2", op="argmax", args=("%n1", -1, True), spec=TensorSpec(dtype="i64", shape=("B", "8", "1"))),
-        Node(name="n3", op="gather", args=("%n1", -1, "%n2"), spec=f32("B", "8", "1")),
-        Node(name="n4", op="mean.dim", args=("%n1", [-1], True), spec=f32("B", "8", "1")),
-        Node(name="n5", op="cat", args=(["%x0", "%x2"], 1), spec=f32("B", "14", "4")),
+        Node(name="n3", op="gather", args=("%n1", -1, "%n2"), spec=_f32("B", "8", "1")),
+        Node(name="n4", op="mean.dim", args=("%n1", [-1], True), spec=_f32("B", "8", "1")),
+        Node(name="n5", op="cat", args=(["%x0", "%x2"], 1), spec=_f32("B", "14", "4")),
     )
     graph = OpGraph(dims={"B": 2}, inputs=given, nodes=nodes, outputs=("n2", "n3", "n4", "n5"))
     assert features(graph) == {
-        "3 inputs",
-        "inputs of other inner sizes",
-        "an input with 1 in inner dimensions",
-        "a value broadcast in inner dimensions",
-        "1 inputs with steps of their own",
-        "inputs meet at two places or more",
-        "a computed value read twice",
-        "two reductions of one value",
-        "a computed index",
-        "values are joined",
-        "4 results",
-        "results of several dtypes",
-        "results of several shapes",
+        *("3 inputs", "inputs of other inner sizes", "1 inputs with steps of their own"),
+        *("an input with 1 in inner dimensions", "a value broadcast in inner dimensions"),
+        *("inputs meet at two places or more", "a computed value read twice", "two reductions of one value"),
+        *("a computed index", "values are joined"),
+        *("4 results", "results of several dtypes", "results of several shapes"),
     }

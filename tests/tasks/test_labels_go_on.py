@@ -12,10 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kernel_assistant.environment.ceilings import keep_ceilings
 from kernel_assistant.errors import DeviceError, InternalError, MissingError, UsageError
 from kernel_assistant.records import encode
-from kernel_assistant.targets.detect import detect
 from kernel_assistant_training.episodes.subject import LessonTask, subjects
 from kernel_assistant_training.options.data import LabelArguments
 from kernel_assistant_training.synth import module_text
@@ -45,9 +43,7 @@ def _without_sizes(one: LessonTask) -> str:
 @pytest.fixture
 def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LabelArguments:
     """Three tasks that can be judged."""
-    cache = new_cache(tmp_path / "cache")
-    device = msgspec.structs.replace(detect("cpu"), copy_bandwidth=5e10, read_bandwidth=6e10)
-    keep_ceilings(device, cache)
+    new_cache(tmp_path / "cache")
     (tmp_path / "tasks").mkdir()
     rows = [_row(number, one) for number, one in enumerate(islice(subjects(4, "cpu"), 3))]
     write_shards(tmp_path / "tasks", "tasks", rows, task_schema())
@@ -55,15 +51,10 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LabelArguments:
     return LabelArguments(out=tmp_path, tasks=tmp_path / "tasks", target="cpu", candidates=2)
 
 
-def _add_broken(options: LabelArguments) -> list[str]:
-    """Adds two tasks whose graphs have no sizes, in front of the others; returns their keys."""
-    tasks = options.out / "tasks"
-    rows = read_rows(tasks)
-    broken = []
-    for number, one in enumerate(islice(subjects(5, "cpu"), 2)):
-        broken.append({**_row(100 + number, one), "graph": _without_sizes(one)})
-    write_shards(tasks, "tasks", [*broken, *rows], task_schema())
-    return [str(one["key"]) for one in broken]
+def _broken(first: int, count: int) -> list[dict[str, object]]:
+    """Tasks whose graphs have no sizes, numbered from `first`."""
+    some = enumerate(islice(subjects(5, "cpu"), count), first)
+    return [{**_row(number, one), "graph": _without_sizes(one)} for number, one in some]
 
 
 @pytest.mark.lost
@@ -76,12 +67,13 @@ def test_another_number_of_processes_goes_on_and_a_broken_task_costs_itself(opti
     asked = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps({**asked, "parts": 1}))
     before = list(read_labels(folder))
-    broken = _add_broken(options)
+    broken = _broken(100, 2)
+    write_shards(options.tasks, "tasks", [*broken, *read_rows(options.tasks)], task_schema())
     again = run(replace(options, processes=2))
     found = list(read_labels(folder))
     assert Counter(one.outcome for one in found)["failed"] == 2
     failed = [one for one in found if one.outcome == "failed"]
-    assert sorted(one.task for one in failed) == sorted(broken)
+    assert sorted(one.task for one in failed) == sorted(str(one["key"]) for one in broken)
     assert all(one.message == MESSAGE and not one.candidate for one in failed)
     assert [one for one in found if one.outcome != "failed"] == before
     assert again["rows"] == 8 == len(read_rows(folder, "labels"))
@@ -123,14 +115,9 @@ def test_what_the_next_task_would_meet_too_is_no_tasks_fault() -> None:
 @pytest.mark.lost
 @pytest.mark.slow
 def test_where_everything_fails_it_is_not_the_tasks(options: LabelArguments) -> None:
-    rows = []
-    for number, one in enumerate(islice(subjects(6, "cpu"), MOST_FAILED + 3)):
-        rows.append({**_row(number, one), "graph": _without_sizes(one)})
-    write_shards(options.out / "tasks", "tasks", rows, task_schema())
+    write_shards(options.tasks, "tasks", _broken(0, MOST_FAILED + 3), task_schema())
     (options.out / "labels").mkdir()
-    with (
-        Labeller(options, 0) as labeller,
-        pytest.raises(InternalError, match=f"{MOST_FAILED} tasks in a row failed, the last with PlanError"),
-    ):
+    said = f"{MOST_FAILED} tasks in a row failed, the last with PlanError"
+    with Labeller(options, 0) as labeller, pytest.raises(InternalError, match=said):
         labeller.run()
     assert len(list(read_labels(options.out / "labels"))) == MOST_FAILED

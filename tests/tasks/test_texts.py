@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -23,7 +25,7 @@ from kernel_assistant_training.tasks.shards import read_rows
 from kernel_assistant_training.tasks.stage import SynthesisOptions, SynthesisSettings, synthesise
 from kernel_assistant_training.tasks.stream import COMPOSED, StreamSource, Texts
 from kernel_assistant_training.tasks.used import plain
-from tests.policy.endpoint import says, served
+from tests.policy.endpoint import Endpoint, says, served
 
 ANSWER = """Here it is.
 ```python
@@ -50,6 +52,18 @@ def get_init_inputs():
 @pytest.fixture(scope="module")
 def operators() -> list[Operator]:
     return catalog(0, 0)
+
+
+@contextmanager
+def answering(model: str, *answers: str) -> Iterator[tuple[Endpoint, ChatClient]]:
+    """A server that gives these answers, and its client."""
+    with served() as server:
+        server.answers[:] = [says({"content": answer}) for answer in answers]
+        client = ChatClient(ChatSettings(url=server.url, model=model))
+        try:
+            yield server, client
+        finally:
+            client.close()
 
 
 SOURCE = StreamSource(seed=0, target="cuda", blocks=0, variants=1)
@@ -100,15 +114,9 @@ def test_compositions_fit_and_follow_from_the_seed(operators: list[Operator]) ->
 def test_a_served_model_composes_and_its_answers_are_filtered(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     wanted = SynthesisSettings("cpu", "small", blocks=0, compile="aot_eager", answers=2)
-    with served() as server:
-        server.answers[:] = [says({"content": "I cannot."}), says({"content": ANSWER})]
-        client = ChatClient(ChatSettings(url=server.url, model="composer"))
-        try:
-            card = synthesise(SynthesisOptions(tmp_path, wanted, count=1, devices=("cpu",)), Composer(client))
-        finally:
-            client.close()
-        prompt = server.bodies[0]["messages"][0]["content"]
-    assert "Choose them from: torch." in prompt
+    with answering("composer", "I cannot.", ANSWER) as (server, client):
+        card = synthesise(SynthesisOptions(tmp_path, wanted, count=1, devices=("cpu",)), Composer(client))
+    assert "Choose them from: torch." in server.bodies[0]["messages"][0]["content"]
     (row,) = read_rows(tmp_path)
     assert (row["source"], [plain(name) for name in row["operators"]]) == ("model", ["softplus", "cumsum"])
     assert row["attribution"][0] == "composed by the model composer"
@@ -133,16 +141,11 @@ def test_an_answer_that_is_no_task(answer: str, why: str) -> None:
 
 def test_a_small_model_is_asked_as_it_was_taught() -> None:
     *_, composition = next(compositions(3))
-    with served() as server:
-        server.answers[:] = [says({"content": composition.content})]
-        client = ChatClient(ChatSettings(url=server.url, model="small"))
-        try:
-            found = Composer(client, compact=True).ask(catalog(0, 0), 4, 0, lambda: False)
-        finally:
-            client.close()
-        sent = server.bodies[0]["messages"]
-        assert server.bodies[0]["temperature"] == 0.0
-    assert [one["content"] for one in sent] == [one.content for one in asked(Random("composer 0 4"))]
+    with answering("small", composition.content) as (server, client):
+        found = Composer(client, compact=True).ask(catalog(0, 0), 4, 0, lambda: False)
+    (body,) = server.bodies
+    assert body["temperature"] == 0.0
+    assert [one["content"] for one in body["messages"]] == [one.content for one in asked(Random("composer 0 4"))]
     assert found.attribution[0] == "composed by the model small"
     assert len(found.attribution) == 1 + len(found.operators)
     assert all("BSD-3-Clause" in line for line in found.attribution[1:])

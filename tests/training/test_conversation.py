@@ -44,10 +44,21 @@ def theirs():
     return AutoTokenizer.from_pretrained(VOCABULARY)
 
 
-def test_what_is_learned_is_what_the_assistant_writes(encoder, theirs):
-    found = encoder.encode(EPISODE)
-    learned = [number for number, mark in zip(found.ids, found.learned, strict=True) if mark]
-    assert theirs.decode(learned) == f"{FENCE}{CALL}<|im_end|>plan: T=512<|im_end|>"
+def _marked(ids, marks):
+    return [number for number, mark in zip(ids, marks, strict=True) if mark]
+
+
+@pytest.mark.parametrize(
+    ("turns", "learned"),
+    [
+        (None, f"{FENCE}{CALL}<|im_end|>plan: T=512<|im_end|>"),
+        ([True, True, False, True, True], "plan: T=512<|im_end|>"),
+    ],
+    ids=["what the assistant writes", "a turn is left out"],
+)
+def test_what_is_learned(encoder, theirs, turns, learned):
+    found = encoder.encode(EPISODE, turns)
+    assert theirs.decode(_marked(found.ids, found.learned)) == learned
 
 
 def test_marks_are_those_of_the_chat_template(encoder, theirs):
@@ -58,20 +69,9 @@ def test_marks_are_those_of_the_chat_template(encoder, theirs):
     found = encoder.encode(episode)
     # Replies are merged within whole lines, so that only their text is the same.
     assert theirs.decode(found.ids) == theirs.decode(expected["input_ids"])
-    assert _learned(found.ids, found.learned, theirs) == _learned(
-        expected["input_ids"], expected["assistant_masks"], theirs
-    )
-    assert sum(found.learned) < sum(expected["assistant_masks"])
-
-
-def _learned(ids, marks, theirs):
-    return theirs.decode([number for number, mark in zip(ids, marks, strict=True) if mark])
-
-
-def test_a_turn_may_be_left_out(encoder, theirs):
-    found = encoder.encode(EPISODE, [True, True, False, True, True])
-    learned = [number for number, mark in zip(found.ids, found.learned, strict=True) if mark]
-    assert theirs.decode(learned) == "plan: T=512<|im_end|>"
+    marked = _marked(expected["input_ids"], expected["assistant_masks"])
+    assert theirs.decode(_marked(found.ids, found.learned)) == theirs.decode(marked)
+    assert sum(found.learned) < len(marked)
 
 
 def test_text_is_never_a_control_token(encoder, theirs):
@@ -80,10 +80,9 @@ def test_text_is_never_a_control_token(encoder, theirs):
 
 
 def test_sampled_tokens_stay_as_they_are(encoder, theirs):
-    end = theirs.convert_tokens_to_ids("<|im_end|>")
-    said = Message(role="assistant", content="ab", token_ids=(70, 71, end))
-    found = encoder.encode([said])
-    assert [number for number, mark in zip(found.ids, found.learned, strict=True) if mark] == [70, 71, end]
+    sampled = [70, 71, theirs.convert_tokens_to_ids("<|im_end|>")]
+    found = encoder.encode([Message(role="assistant", content="ab", token_ids=tuple(sampled))])
+    assert _marked(found.ids, found.learned) == sampled
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -59,9 +57,3 @@ def test_greedy_answers_are_kept_with_their_tasks(file, tmp_path):
     answered = list(read_lines(tmp_path / "answers.jsonl", GreedyAnswer))
     assert [one.task for one in answered] == read_tasks(file)
     assert all(one.answer and one.problem == "no code" for one in answered)
-
-
-def test_the_command_says_what_there_is():
-    command = [sys.executable, "-m", "kernel_assistant_training", "play"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and "tokenizer|pretrain|sft|ppo_single" in done.stderr

@@ -10,56 +10,51 @@ import pytest
 
 from kernel_assistant.errors import UsageError
 from kernel_assistant_training.__main__ import main
+from kernel_assistant_training.options import stages
 from kernel_assistant_training.options.command_line import parse
 from kernel_assistant_training.options.data import EpisodesArguments
-from kernel_assistant_training.options.stages import (
-    EvalArguments,
-    PpoAgentArguments,
-    PpoSingleArguments,
-    PretrainOptions,
-    RftArguments,
-    SftArguments,
-)
 
 PLAYS = ["--base", "x", "--out", "y"]
 
 
 def test_defaults_are_those_of_the_dataclass():
-    assert parse(PretrainOptions, "pretrain", ["--out", "y"]) == PretrainOptions(out=Path("y"))
-    assert parse(PpoAgentArguments, "ppo-agent", PLAYS) == PpoAgentArguments(base=Path("x"), out=Path("y"))
-    assert (PpoSingleArguments.turns, PpoAgentArguments.turns) == (1, 8)
+    assert parse(stages.PretrainOptions, "pretrain", ["--out", "y"]) == stages.PretrainOptions(out=Path("y"))
+    assert parse(stages.PpoAgentArguments, "ppo-agent", PLAYS) == stages.PpoAgentArguments(
+        base=Path("x"), out=Path("y")
+    )
+    assert (stages.PpoSingleArguments.turns, stages.PpoAgentArguments.turns) == (1, 8)
 
 
 def test_an_option_of_several_takes_the_words_up_to_the_next_and_may_be_repeated():
     words = ["--base", "x", "--episodes", "a", "b", "--out", "y", "--episodes", "c", "--target", "cpu"]
-    options = parse(SftArguments, "sft", words)
+    options = parse(stages.SftArguments, "sft", words)
     assert options.episodes == (Path("a"), Path("b"), Path("c")) and options.target == ("cpu",)
-    assert parse(SftArguments, "sft", words[:-2]).target == ("cuda", "cpu")
-    assert parse(EvalArguments, "eval", ["--base=x", "--out", "y"]).base == (Path("x"),)
+    assert parse(stages.SftArguments, "sft", words[:-2]).target == ("cuda", "cpu")
+    assert parse(stages.EvalArguments, "eval", ["--base=x", "--out", "y"]).base == (Path("x"),)
 
 
 def test_an_empty_list_is_accepted_where_a_shell_may_find_no_files():
-    options = parse(RftArguments, "rft", [*PLAYS, "--known", "--trajectories", "--rows", "3"])
+    options = parse(stages.RftArguments, "rft", [*PLAYS, "--known", "--trajectories", "--rows", "3"])
     assert (options.known, options.trajectories, options.rows) == ((), (), 3)
     with pytest.raises(UsageError, match="'--pool' requires an argument"):
-        parse(RftArguments, "rft", [*PLAYS, "--pool", "--rows", "3"])
+        parse(stages.RftArguments, "rft", [*PLAYS, "--pool", "--rows", "3"])
 
 
 def test_numbers_below_zero_words_with_dashes_and_switches():
     words = [*PLAYS, "--max-steps", "-1", "--vllm-arguments", "--max-model-len 9", "--no-checkpointing"]
-    options = parse(RftArguments, "rft", words)
+    options = parse(stages.RftArguments, "rft", words)
     assert (options.steps, options.vllm_arguments, options.checkpointing) == (-1, "--max-model-len 9", False)
-    assert parse(RftArguments, "rft", PLAYS).checkpointing is None
+    assert parse(stages.RftArguments, "rft", PLAYS).checkpointing is None
 
 
 @pytest.mark.parametrize(
     ("options", "words", "cause"),
     [
-        (PpoAgentArguments, ["--out", "y"], "Missing option '--base'."),
-        (PpoAgentArguments, [*PLAYS, "--rounds", "3"], "No such option '--rounds'."),
-        (PpoAgentArguments, [*PLAYS, "--tasks", "few"], "'few' is not a valid integer."),
-        (PpoAgentArguments, [*PLAYS, "--reward", "much"], "'much' is not one of"),
-        (PpoAgentArguments, [*PLAYS, "--pool", "local", "ssh://"], "ssh://"),
+        (stages.PpoAgentArguments, ["--out", "y"], "Missing option '--base'."),
+        (stages.PpoAgentArguments, [*PLAYS, "--rounds", "3"], "No such option '--rounds'."),
+        (stages.PpoAgentArguments, [*PLAYS, "--tasks", "few"], "'few' is not a valid integer."),
+        (stages.PpoAgentArguments, [*PLAYS, "--reward", "much"], "'much' is not one of"),
+        (stages.PpoAgentArguments, [*PLAYS, "--pool", "local", "ssh://"], "ssh://"),
         (EpisodesArguments, ["--target", "cpu", "--seconds", "1", "--out", __file__], "is a file"),
     ],
 )
@@ -67,6 +62,10 @@ def test_what_is_refused_is_named_in_a_line(options, words, cause):
     with pytest.raises(UsageError) as refused:
         parse(options, "stage", words)
     assert cause in refused.value.cause and "\n" not in refused.value.cause and refused.value.next_step
+
+
+def test_the_command_says_what_there_is(capsys):
+    assert main(["play"]) == 2 and "tokenizer|pretrain|sft|ppo_single" in capsys.readouterr().err
 
 
 def test_a_bad_word_is_bad_use(capsys):

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from kernel_assistant.config import resolve
 from kernel_assistant.session.client import Client
-from kernel_assistant.session.start import find_host
+from tests.common import hosts
 from tests.common.caches import new_cache
 from tests.common.modules import GATE
 
@@ -52,13 +50,10 @@ def shared_home(tmp_path_factory, python_path):
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("KERNEL_ASSISTANT_")]:
             patch.delenv(name)
-        patch.setenv("KERNEL_ASSISTANT_HOME", str(folder / "home"))
-        patch.setenv("KERNEL_ASSISTANT_TARGET", "cpu")
-        patch.setenv("KERNEL_ASSISTANT_PYTHON", sys.executable)
-        patch.setenv("KERNEL_ASSISTANT_POLICY", "generator")
-        patch.setenv("KERNEL_ASSISTANT_BUDGET", "60s")
-        patch.setenv("KERNEL_ASSISTANT_TURNS", "1")
-        patch.setenv("KERNEL_ASSISTANT_FREE_WINS", "false")
+        settings = {"HOME": folder / "home", "PYTHON": sys.executable, "TARGET": "cpu", "POLICY": "generator"}
+        settings |= {"BUDGET": "60s", "TURNS": "1", "FREE_WINS": "false"}
+        for name, value in settings.items():
+            patch.setenv(f"KERNEL_ASSISTANT_{name}", str(value))
         patch.setenv("PYTHONPATH", python_path)
         yield folder
         Client(resolve()[0]).shutdown()
@@ -84,18 +79,18 @@ def start_host(settings):
     started = []
 
     def start(name):
-        child = subprocess.Popen([sys.executable, str(HOSTS / name)])
-        started.append(child)
-        while (stream := find_host(settings)) is None:
-            assert child.poll() is None
-            time.sleep(0.01)
-        stream.close()
-        return child
+        started.append(hosts.start_host(HOSTS / name, settings))
+        return started[-1]
 
     yield start
     for child in started:
         child.kill()
         child.wait()
+
+
+@pytest.fixture
+def tiny_host(start_host):
+    return start_host("tiny_host.py")
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import asynccontextmanager
 
 from kernel_assistant_tui.app import KernelAssistant
 
@@ -12,6 +13,15 @@ def opened(project, size=(120, 40), **flags):
     manager that gives the pilot.
     """
     return KernelAssistant(project, flags).run_test(size=size, notifications=True)
+
+
+@asynccontextmanager
+async def ready(project, *keys, sees=(), size=(120, 40), **flags):
+    """As `opened`, once the class Gate is on the screen; then as `press`."""
+    async with opened(project, size, **flags) as pilot:
+        await until(pilot, "Gate")
+        await press(pilot, *keys, sees=sees)
+        yield pilot
 
 
 def shown(app):
@@ -31,6 +41,12 @@ async def until(pilot, *wanted, seconds=120):
         if not missing:
             return text
         assert time.monotonic() < deadline, f"not seen: {missing}\n{text}"
+
+
+async def press(pilot, *keys, sees, seconds=120):
+    """Presses the keys; the screen's text, once `sees` holds: a text or a function as for `until`, or several."""
+    await pilot.press(*keys)
+    return await until(pilot, *(sees if isinstance(sees, tuple) else (sees,)), seconds=seconds)
 
 
 async def until_gone(pilot, part, seconds=120):

@@ -13,7 +13,7 @@ from kernel_assistant_training.pipeline.run_folder import PipelineFolder
 STAGES = ("synth", "label", "pretrain", "ppo-single", "export")
 
 
-def report(folder, step, stage, **figures):
+def report(folder, step, stage="ppo", **figures):
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / METRICS).open("a") as file:
         file.write(json.dumps({"stage": stage, "step": step, "time": time.time(), **figures}) + "\n")

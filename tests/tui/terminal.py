@@ -65,15 +65,14 @@ class Terminal:
         """The text on the screen."""
         return self._tmux("capture-pane", "-p", *(["-e"] if colours else []))
 
-    def press(self, *keys):
+    def press(self, *keys, sees=""):
+        """Presses the keys; the screen's text, once it has `sees`."""
         for key in keys:
             self._tmux("send-keys", KEYS.get(key, key))
+        return self.until(sees)
 
     def write(self, text):
         self._tmux("send-keys", "-l", text)
-
-    def resize(self, width, height):
-        self._tmux("resize-window", "-x", str(width), "-y", str(height))
 
     def until(self, *parts, seconds=30):
         """The screen's text, once it has every one of `parts`."""

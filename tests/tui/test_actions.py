@@ -76,11 +76,8 @@ def test_what_there_is_makes_actions_possible():
 
 def test_what_a_job_left_open_can_be_measured_in_full():
     module = Module(Path("m.py"), "m.py", "M", 1, ClassState(unconfirmed="4"))
-    place, view = (
-        FileSelection(Path("m.py"), "M"),
-        msgspec.structs.replace(SearchView(job="4"), result=result(artifacts={"plan.json": "p"})),
-    )
-    job = OpenJob("4", place, JobKind.optimize, view, "4")
+    view = msgspec.structs.replace(SearchView(job="4"), result=result(artifacts={"plan.json": "p"}))
+    job = OpenJob("4", FileSelection(Path("m.py"), "M"), JobKind.optimize, view, "4")
     for now in (
         ActionContext(module=module, subject=module, job=None, scanning=False, others=False),
         ActionContext(module=None, subject=None, job=job, scanning=False, others=False),

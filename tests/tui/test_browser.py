@@ -20,8 +20,7 @@ def served(project):
     server.close()
 
 
-async def test_a_page_with_the_application_on_it(served, start_host, steered):
-    start_host("tiny_host.py")
+async def test_a_page_with_the_application_on_it(served, tiny_host, steered):
     steered("tick 30")
     async with aiohttp.ClientSession() as session:
         async with session.get(served.page) as answer:

@@ -14,7 +14,7 @@ from kernel_assistant.session.client import Client
 from tests.agent.models import FINISH
 from tests.policy.endpoint import calling, served
 from tests.tui.conftest import BARE, MODEL
-from tests.tui.driving import opened, shown, until, until_gone
+from tests.tui.driving import opened, press, ready, shown, until, until_gone
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow, pytest.mark.usefixtures("own_templates")]
 
@@ -48,64 +48,37 @@ def run(project):
 
 async def test_from_the_class_to_its_kernels_and_back(project, tmp_path):
     path = project / "model.py"
-    async with opened(project, WIDE) as pilot:
-        await until(pilot, "Gate")
-        await pilot.press("s")
-        await until(pilot, "started on cpu:0", "module exported: 6 operators")
+    async with ready(project, "s", sees=("started on cpu:0", "module exported: 6 operators"), size=WIDE) as pilot:
         await until(pilot, "turn 1", "correct")
         ended = await until(pilot, "ended:")
         assert "torch.compile" in ended
 
-        await pilot.press("3", "l")
-        await until(pilot, "#pragma omp")
-        await pilot.press("d")
-        await until(pilot, "+ ")
-        await pilot.press("a")
-        await until(pilot, "Apply job 1", "+")
+        await press(pilot, "3", "l", sees="#pragma omp")
+        await press(pilot, "d", sees="+ ")
+        await press(pilot, "a", sees=("Apply job 1", "+"))
         await pilot.press("escape")
         await until_gone(pilot, "Apply job 1")
         assert path.read_text() == MODEL
-        await pilot.press("a")
-        await until(pilot, "Apply job 1", "+")
-        await pilot.press("a")
-        await until(pilot, "is served by model_kernels/")
+        await press(pilot, "a", sees=("Apply job 1", "+"))
+        await press(pilot, "a", sees="is served by model_kernels/")
         assert path.read_text() != MODEL
         assert "Gate" in run(project)
 
-        await pilot.press("1", "v")
-        await until(pilot, "verified")
-        await pilot.press("u")
-        await until(pilot, "Take the kernels of Gate out")
-        await pilot.press("u")
-        await until(pilot, "byte for byte as before")
+        await press(pilot, "1", "v", sees="verified")
+        await press(pilot, "u", sees="Take the kernels of Gate out")
+        await press(pilot, "u", sees="byte for byte as before")
         assert path.read_text() == MODEL and not (project / "model_kernels").exists()
 
 
 async def test_history_has_it_after_a_restart(project):
     Client(resolve()[0]).shutdown()
-    async with opened(project, WIDE) as pilot:
-        await until(pilot, "Gate")
+    async with ready(project, size=WIDE) as pilot:
         assert "ended:" not in shown(pilot.app)
-        await pilot.press("h")
-        await until(pilot, "2 of 2")
-        await pilot.press(*"check")
-        await until(pilot, "1 of 2", "check Gate")
-        await pilot.press(*["backspace"] * 5, *"gate", "enter", "down", "enter")
-        await until(pilot, "1 Gate", "ended:", "turn 1")
-        await pilot.press("3", "l")
-        await until(pilot, "#pragma omp")
+        await press(pilot, "h", sees="2 of 2")
+        await press(pilot, *"check", sees=("1 of 2", "check Gate"))
+        await press(pilot, *["backspace"] * 5, *"gate", "enter", "down", "enter", sees=("1 Gate", "ended:", "turn 1"))
+        await press(pilot, "3", "l", sees="#pragma omp")
     assert Client(resolve()[0]).status() is None
-
-
-@pytest.mark.timed
-async def test_cancelled_with_what_it_found(project):
-    async with opened(project, WIDE, budget=600.0, turns=200) as pilot:
-        await until(pilot, "Gate")
-        await pilot.press("s")
-        await until(pilot, "turn 1", "correct")
-        await pilot.press("x")
-        await until(pilot, "ended: cancelled", seconds=20)
-        assert not [one for one in Client(resolve()[0]).jobs() if one.state.active]
 
 
 async def test_a_model_is_watched_and_steered(project):
@@ -123,12 +96,9 @@ async def test_a_model_is_watched_and_steered(project):
 
     with served() as endpoint:
         endpoint.answers += [looks_about, hears]
-        async with opened(project, WIDE, policy="model", endpoint=endpoint.url, budget=600.0, turns=9) as pilot:
-            await until(pilot, "Gate")
-            await pilot.press("s")
-            await until(pilot, asked.is_set)
-            await pilot.press("m", *"no shared memory", "enter")
-            await until(pilot, "the model reads it at its next turn")
+        flags = {"policy": "model", "endpoint": endpoint.url, "budget": 600.0, "turns": 9}
+        async with ready(project, "s", sees=asked.is_set, size=WIDE, **flags) as pilot:
+            await press(pilot, "m", *"no shared memory", "enter", sees="the model reads it at its next turn")
             go_on.set()
             await until(pilot, heard.is_set)
             told = await until(pilot, "ended:")
@@ -137,17 +107,13 @@ async def test_a_model_is_watched_and_steered(project):
 
 @pytest.mark.lost
 async def test_a_worker_that_is_killed_is_told_of_and_the_job_goes_on(project):
-    async with opened(project, WIDE, budget=600.0, turns=200) as pilot:
-        await until(pilot, "Gate")
-        await pilot.press("s")
-        await until(pilot, "module exported")
+    async with ready(project, "s", sees="module exported", size=WIDE, budget=600.0, turns=200) as pilot:
         host = Client(resolve()[0]).status()["pid"]
         workers = [one for one in psutil.Process(host).children(recursive=True) if "boot.py" in " ".join(one.cmdline())]
         workers[0].kill()
         await until(pilot, "warning: the worker died")
         await until(pilot, "turn 1", "correct")
-        await pilot.press("x")
-        await until(pilot, "ended:")
+        await press(pilot, "x", sees="ended:")
 
 
 @pytest.mark.timed
@@ -156,33 +122,23 @@ async def test_a_class_without_inputs_gets_a_draft_and_runs(project):
     path.write_text(BARE)
     async with opened(project, WIDE, budget=1.0) as pilot:
         await until(pilot, "Bare")
-        await pilot.press("slash", *"bare", "enter", "s")
-        await until(pilot, "Mend this draft", "kernel-assistant: inputs=")
+        await press(pilot, "slash", *"bare", "enter", "s", sees=("Mend this draft", "kernel-assistant: inputs="))
         await pilot.press("escape")
         await until_gone(pilot, "Mend this draft")
         assert path.read_text() == BARE
-        await pilot.press("s")
-        await until(pilot, "Mend this draft")
-        await pilot.press("f2")
-        await until(pilot, "module exported")
+        await press(pilot, "s", sees="Mend this draft")
+        await press(pilot, "f2", sees="module exported")
         drafted = path.read_text().splitlines()
         assert "\n".join(line for line in drafted if not line.startswith("# ")) == BARE.rstrip("\n")
         assert "# kernel-assistant: inputs=(" in path.read_text()
-        await pilot.press("x")
-        await until(pilot, "ended:")
+        await press(pilot, "x", sees="ended:")
 
 
 @pytest.mark.timed
 async def test_exported_to_a_folder(project):
-    async with opened(project, WIDE) as pilot:
-        await until(pilot, "Gate")
-        await pilot.press("h")
-        await until(pilot, "History")
-        await pilot.press(*"gate", "enter", "end", "enter")
-        await until(pilot, "1 Gate", "ended:")
-        await pilot.press("w")
-        await until(pilot, "Export the kernels of job 1", "gate_kernels")
-        await pilot.press("w")
-        await until(pilot, "Gate is in")
+    async with ready(project, "h", sees="History", size=WIDE) as pilot:
+        await press(pilot, *"gate", "enter", "end", "enter", sees=("1 Gate", "ended:"))
+        await press(pilot, "w", sees=("Export the kernels of job 1", "gate_kernels"))
+        await press(pilot, "w", sees="Gate is in")
     exported = list((project / "gate_kernels").rglob("*.py"))
     assert any("ModelNew" in one.read_text() for one in exported)

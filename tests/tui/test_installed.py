@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.common.vendor import LAYERS, PROGRAM, installed
-from tests.tui.driving import opened, shown, until, until_gone
+from tests.tui.driving import opened, press, shown, until, until_gone
 
 pytestmark = [pytest.mark.programs, pytest.mark.asyncio, pytest.mark.slow, pytest.mark.usefixtures("own_templates")]
 
@@ -30,8 +30,7 @@ async def test_from_a_scan_to_the_programs_kernels_and_back(project):
     library, program = project / "site-packages/vendor/layers.py", project / "main.py"
     async with opened(project, WIDE) as pilot:
         await until(pilot, "No nn.Module classes")
-        await pilot.press("p")
-        await until(pilot, "Run a program")
+        await press(pilot, "p", sees="Run a program")
         await pilot.press("escape")
         await until_gone(pilot, "Run a program")
         await pilot.press("p")  # and not into the search
@@ -40,32 +39,23 @@ async def test_from_a_scan_to_the_programs_kernels_and_back(project):
         listed = await until(pilot, "scan 1: 1 classes, Gate first", "vendor/layers.py:5")
         assert "Unused" not in listed
 
-        await pilot.press("1", "i")
-        await until(pilot, "Gate is of an installed")
-        await pilot.press("s")
-        await until(pilot, "ended:", seconds=400)
-        await pilot.press("a")
-        await until(pilot, "Which program imports the kernels of Gate?", "main.py")
-        await pilot.press("enter")
-        await until(pilot, "Apply job 1", "import kernels_for_vendor")
+        await press(pilot, "1", "i", sees="Gate is of an installed")
+        await press(pilot, "s", sees="ended:", seconds=400)
+        await press(pilot, "a", sees=("Which program imports the kernels of Gate?", "main.py"))
+        await press(pilot, "enter", sees=("Apply job 1", "import kernels_for_vendor"))
         assert program.read_text() == PROGRAM
-        await pilot.press("a")
-        await until(pilot, "is served by kernels_for_vendor/")
+        await press(pilot, "a", sees="is served by kernels_for_vendor/")
         run = [sys.executable, program]
         ran = await asyncio.to_thread(subprocess.run, run, capture_output=True, text=True, check=True)
         assert "'Gate': {'kernel': 3" in ran.stdout, ran.stdout + ran.stderr
 
-        await pilot.press("1", "v")
-        await until(pilot, "check Gate", "verified", seconds=400)
-        await pilot.press("1", "u")
-        await until(pilot, "Take the kernels of Gate out", "-import kernels_for_vendor")
-        await pilot.press("u")
-        await until(pilot, "replaces Gate no more")
+        await press(pilot, "1", "v", sees=("check Gate", "verified"), seconds=400)
+        await press(pilot, "1", "u", sees=("Take the kernels of Gate out", "-import kernels_for_vendor"))
+        await press(pilot, "u", sees="replaces Gate no more")
         assert program.read_text() == PROGRAM and library.read_text() == LAYERS
         assert not (project / "kernels_for_vendor").exists()
 
-        await pilot.press("1", "a")
-        await until(pilot, "Which program imports the kernels of Gate?")
+        await press(pilot, "1", "a", sees="Which program imports the kernels of Gate?")
         await pilot.press("ctrl+u", "enter")
         await until(pilot, "Add to your program: import kernels_for_vendor", "no file of yours changes")
         await pilot.press("escape")

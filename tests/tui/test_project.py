@@ -6,10 +6,10 @@ import shutil
 import threading
 
 import pytest
+from msgspec.structs import replace
 
 from kernel_assistant.config import resolve
 from kernel_assistant.records import JobOutcome
-from kernel_assistant.records.scan import Scan, ScannedClass
 from kernel_assistant.session.edits import find_job
 from kernel_assistant.store import JobOptions, JobState, Store
 from kernel_assistant.store.scans import ScanStore
@@ -18,6 +18,7 @@ from kernel_assistant_tui.project.project import Project
 from kernel_assistant_tui.project.watch import Watcher
 from tests.common.results import best, result
 from tests.common.tasks import task_of
+from tests.session.test_program_gain import scan, scanned
 
 GATE = "from torch import nn\n\n\nclass Gate(nn.Module):\n    def forward(self, x):\n        return x.relu()\n"
 
@@ -38,6 +39,11 @@ def project(root):
 
 def names(modules):
     return [f"{one.where}:{one.name}" for one in modules]
+
+
+def gate_of(modules):
+    (gate,) = (one for one in modules if one.name == "Gate")
+    return gate
 
 
 def test_classes_are_found_by_file_and_line(project, root):
@@ -77,7 +83,7 @@ def test_results_come_and_become_stale(project, root):
     store = Store(resolve()[0].state_dir)
     task = task_of(path, GATE, "Gate")
     row = store.add_job(task, JobOptions(), "cpu:0")
-    (gate,) = (one for one in project.read() if one.name == "Gate")
+    gate = gate_of(project.read())
     assert said(gate.state) == "queued"
     assert not project.jobs_changed()
     store.mark_running(row.id)
@@ -86,10 +92,10 @@ def test_results_come_and_become_stale(project, root):
         row.id, JobState.done, result=result(task="model.py:Gate", outcome=JobOutcome.at_limit, evaluations=0)
     )
     assert project.jobs_changed()
-    (gate,) = (one for one in project.read([]) if one.name == "Gate")
+    gate = gate_of(project.read([]))
     assert (said(gate.state), gate.state.stale) == ("at limit", "")
     path.write_text(GATE.replace("relu", "tanh"))
-    (gate,) = (one for one in project.read([path]) if one.name == "Gate")
+    gate = gate_of(project.read([path]))
     assert "edited" in gate.state.stale
 
 
@@ -100,7 +106,7 @@ def test_what_apply_would_take_is_shown_where_a_newer_job_found_nothing(project,
         row = store.add_job(task, JobOptions(), "cpu:0")
         store.mark_running(row.id)
         store.mark_ended(row.id, JobState.done, result=found)
-    (gate,) = (one for one in project.read() if one.name == "Gate")
+    gate = gate_of(project.read())
     assert (gate.state.job, gate.state.outcome, gate.state.offer) == ("2", "no_candidate", "1")
     assert said(gate.state) == "2.0× compile job 1"
     assert find_job(store, gate.spec).id == gate.state.offer
@@ -140,23 +146,11 @@ def test_the_watcher_tells_of_sources_and_kernels_alone(root):
         watcher.stop()
 
 
-def scanned(name, path, **fields):
-    row = {"module": "m", "line": 1, "calls": 1, "products_seconds": 0.0, "floor_seconds": 0.0, "unserved_seconds": {}}
-    figures = {"share_seconds": 0.5, "inclusive_seconds": 0.5, "saved_seconds": 0.1}
-    gains = {"speedup_at_floor": 1.1, "speedup_at_double": 1.1}
-    names = {"name": name, "qualname": name, "path": str(path)}
-    return ScannedClass(**{"installed": True, "folder": "kept", **row, **figures, **gains, **names, **fields})
-
-
 def keep_scan(folder, *classes):
     """Stores a scan of a program in `folder`."""
     store = ScanStore(resolve()[0].state_dir)
     number, _ = store.begin(("python", "main.py"), str(folder))
-    words = dict.fromkeys(("target", "device", "clock", "python", "torch", "main", "ended"), "")
-    seconds = dict.fromkeys(("wall_seconds", "modules_seconds", "calls_seconds"), 1.0)
-    nothing = {"overhead_seconds": 0.0, "bandwidth": 0.0, "notes": (), "applied": (), "search_path": (), "runs": (1.0,)}
-    head = {"id": number, "command": ("python", "main.py"), "folder": str(folder), "created": 0.0, "exit_code": 0}
-    store.finish(Scan(**head, **words, **seconds, **nothing, classes=classes))
+    store.finish(replace(scan(*classes), id=number, folder=str(folder)))
     store.close()
 
 
@@ -165,8 +159,9 @@ def test_classes_of_libraries_that_a_scan_kept_are_listed_with_their_rank(projec
     library = (root / ".venv" if inside else tmp_path) / "lib/site-packages/vendor/layers.py"
     library.parent.mkdir(parents=True)
     library.write_text(GATE.replace("Gate", "Vendored") + GATE.replace("Gate", "Unused"))
-    kept, own = scanned("Vendored", library), scanned("Gate", root / "model.py", installed=False)
-    keep_scan(root, own, kept, scanned("Unused", library, folder=""))
+    where = {"path": str(library), "installed": True}
+    kept, own = scanned("Vendored", 0.5, **where), scanned("Gate", 0.5, path=str(root / "model.py"))
+    keep_scan(root, own, kept, scanned("Unused", 0.5, **where, folder=""))
     found = project.read()
     assert names(found) == ["model.py:Gate", "vendor/layers.py:Vendored", "layers/norm.py:Norm"]
     assert found[1].rank.place == 2 and found[1].spec == f"{library}:Vendored"

@@ -9,7 +9,7 @@ from textual.worker import WorkerFailed
 from kernel_assistant_tui.widgets.devices import Devices
 from kernel_assistant_tui.widgets.footer import Keys
 from tests.tui.conftest import BARE, MODEL
-from tests.tui.driving import opened, until, until_gone
+from tests.tui.driving import opened, press, ready, until, until_gone
 
 pytestmark = pytest.mark.asyncio
 
@@ -17,8 +17,7 @@ pytestmark = pytest.mark.asyncio
 @pytest.mark.programs
 @pytest.mark.slow
 async def test_any_size_of_window_is_lived_through(project):
-    async with opened(project) as pilot:
-        await until(pilot, "Gate")
+    async with ready(project) as pilot:
         for width, height in ((0, 0), (1, 1), (200, 1), (1, 60), (33, 8), (34, 9), (80, 24), (119, 40), (300, 100)):
             await pilot.resize_terminal(width, height)
             await pilot.press("2", "3", "4", "1", "down")
@@ -50,14 +49,12 @@ async def test_a_project_of_a_thousand_files(project):
         (folder / f"m{number}.py").write_text(BARE.replace("Bare", f"Bare{number}"))
     async with opened(project, (80, 24)) as pilot:
         await until(pilot, "1001")
-        await pilot.press("slash", *"bare777")
-        await until(pilot, "Bare777", "1 of 1001")
+        await press(pilot, "slash", *"bare777", sees=("Bare777", "1 of 1001"))
 
 
 async def test_files_come_change_and_go_under_it(project):
     path = project / "model.py"
-    async with opened(project, (80, 24)) as pilot:
-        await until(pilot, "Gate")
+    async with ready(project, size=(80, 24)) as pilot:
         (project / "bare.py").write_text(BARE)
         await until(pilot, "Bare")
         path.write_text(MODEL.replace("Gate", "Renamed"))
@@ -73,17 +70,14 @@ async def test_files_come_change_and_go_under_it(project):
 
 async def test_a_file_that_is_deleted_before_its_class_is_started(project):
     path = project / "model.py"
-    async with opened(project, (80, 24)) as pilot:
-        await until(pilot, "Gate")
+    async with ready(project, size=(80, 24)) as pilot:
         path.unlink()
-        await pilot.press("s")
-        await until(pilot, "model.py")
+        await press(pilot, "s", sees="model.py")
         await until_gone(pilot, "Gate")
 
 
 async def test_a_folder_that_goes_away(project):
-    async with opened(project, (80, 24)) as pilot:
-        await until(pilot, "Gate")
+    async with ready(project, size=(80, 24)) as pilot:
         (project / "model.py").unlink()
         project.rmdir()
         await until(pilot, "No nn.Module classes", "kernel-assistant")

@@ -14,7 +14,7 @@ from kernel_assistant_tui.devices.machine import DeviceHistory, DeviceMonitor
 from kernel_assistant_tui.devices.reading import Cpu, DeviceSample, Gpu, Process
 from kernel_assistant_tui.widgets.result import Result
 from tests.tui.conftest import BARE
-from tests.tui.driving import until
+from tests.tui.driving import press, until
 from tests.tui.recorded_job import add_recorded
 from tests.tui.recorded_run import report, write_run
 
@@ -66,8 +66,7 @@ def application(standing_still, settings, project):
 async def opened_job(pilot):
     """The recorded job, chosen in the list, after threads have read all of its files."""
     await until(pilot, "GatedRMSNorm")
-    await pilot.press("down", "enter")
-    await until(pilot, "1 GatedRMSNorm", lambda: pilot.app.screen.query_one(Result)._facts)
+    await press(pilot, "down", "enter", sees=("1 GatedRMSNorm", lambda: pilot.app.screen.query_one(Result)._facts))
     await pilot.pause()
 
 
@@ -84,8 +83,7 @@ def test_a_job_that_has_ended(snap_compare, application, theme, size):
 def test_the_transcript_and_the_source_of_it(snap_compare, application, theme, size):
     async def open_it(pilot):
         await opened_job(pilot)
-        await pilot.press("l")
-        await until(pilot, "dcec3b55 of turn")
+        await press(pilot, "l", sees="dcec3b55 of turn")
         await pilot.press("2", "home", "pagedown", "pagedown")
         await pilot.pause()
 
@@ -108,9 +106,7 @@ def test_a_run_of_several_stages(snap_compare, application, project):
 
     async def open_it(pilot):
         await until(pilot, "GatedRMSNorm", "H200")
-        await pilot.press("5")
-        await until(pilot, "runs/first")
-        await pilot.press("enter")
-        await until(pilot, "held out reward", "pass rate")
+        await press(pilot, "5", sees="runs/first")
+        await press(pilot, "enter", sees=("held out reward", "pass rate"))
 
     assert snap_compare(application(THEMES[0]), terminal_size=(120, 40), run_before=open_it)

@@ -1,6 +1,4 @@
-"""Small language models of transformers, in a file of their own: while a model is exported, calls are counted by the
-lines of its file.
-"""
+"""Small language models of transformers, in their own file: an export counts calls by the lines of a model's file."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import Qwen3Config, Qwen3ForCausalLM
 from transformers.cache_utils import DynamicCache
 
 LAYERS, KEY_HEADS, CONTEXT, WIDTH = 2, 2, 12, 16
@@ -30,27 +28,22 @@ def qwen3() -> torch.nn.Module:
     return Qwen3ForCausalLM(Qwen3Config(**SIZES)).eval()
 
 
-def llama() -> torch.nn.Module:
-    torch.manual_seed(0)
-    return LlamaForCausalLM(LlamaConfig(**SIZES)).eval()
+class Around(torch.nn.Module):
+    """A module that calls a language model."""
 
-
-class Prefill(torch.nn.Module):
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
         self.model = model
 
+
+class Prefill(Around):
     def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
         logits: Tensor = self.model(input_ids=ids, attention_mask=mask, use_cache=False).logits
         return logits
 
 
-class Decode(torch.nn.Module):
+class Decode(Around):
     """One token behind those in the cache."""
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        super().__init__()
-        self.model = model
 
     def forward(self, ids: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         cache = DynamicCache()

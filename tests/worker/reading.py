@@ -1,6 +1,4 @@
-"""Finds the elements that a graph really reads by changing them: the graph runs in float64, with some elements of its
-inputs replaced.
-"""
+"""Finds the elements that a graph really reads: it runs in float64, with some elements of its inputs replaced."""
 
 from __future__ import annotations
 
@@ -39,16 +37,12 @@ class Graph:
     def __init__(self, graph: OpGraph, seed: int) -> None:
         text = re.sub(r'"(f32|bf16|f16)"', '"f64"', json.dumps(to_builtins(graph)))
         self.plain: dict[str, Any] = json.loads(text)
+        self.specs = {one["name"]: one["spec"] for one in (*self.plain["inputs"], *self.plain["nodes"])}
         self.dims = dict(graph.dims)
         self.operators = [Operator(node, self.dims, "cpu") for node in self.plain["nodes"]]
         self.generator = torch.Generator().manual_seed(seed)
         self.most = {value["name"]: self._most(value["name"]) for value in self.plain["inputs"]}
         self.values = {value["name"]: self._drawn(value["name"], value["spec"]) for value in self.plain["inputs"]}
-
-    def elements(self) -> int:
-        """The elements of the largest value."""
-        specs = [one["spec"] for one in (*self.plain["inputs"], *self.plain["nodes"])]
-        return max(torch.Size(self._shape(spec)).numel() for spec in specs)
 
     def outputs(self, values: Values) -> list[torch.Tensor]:
         known: dict[str, Any] = dict(values)
@@ -59,18 +53,20 @@ class Graph:
     def parts(self) -> dict[str, Need]:
         return parts_to_read(self.plain, self.dims, self.values)
 
+    def redrawable(self) -> Values:
+        return {name: x for name, x in self.values.items() if x.dtype.is_floating_point and name[0] != "b"}
+
     def redrawn(self) -> Iterator[Values]:
         """The inputs, and inputs with other floating values but the same indices and conditions. An element is read
         even if its value is clamped or multiplied by zero for one of the inputs.
         """
         yield self.values
         for draw in DRAWS:
-            yield {
+            others = {
                 name: draw(torch.rand(value.shape, generator=self.generator, dtype=value.dtype))
-                if value.dtype.is_floating_point and name[0] != "b"
-                else value
-                for name, value in self.values.items()
+                for name, value in self.redrawable().items()
             }
+            yield {**self.values, **others}
 
     def changed(self, values: Values, where: torch.Tensor, name: str) -> Iterator[Values]:
         """`values` with other elements in `name` where the mask is True, one set of values for each change."""
@@ -100,11 +96,8 @@ class Graph:
             listed = [one for item in given.values() for one in (item if isinstance(item, list) else [item])]
             table = given.get(_TABLES.get(kind(node), ""))
             if f"%{name}" in listed and table is not None:
-                spec = next(
-                    one["spec"] for one in (*self.plain["inputs"], *self.plain["nodes"]) if one["name"] == table[1:]
-                )
                 dim = given.get("dim", 1 if kind(node) in ("cross_entropy_loss", "nll_loss_nd") else 0)
-                found.append(self._shape(spec)[dim])
+                found.append(self._shape(self.specs[table[1:]])[dim])
         return min(found, default=2)
 
     def _shape(self, spec: dict[str, Any]) -> list[int]:
@@ -112,10 +105,8 @@ class Graph:
 
 
 def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
-    return all(
-        torch.equal(a, b) or torch.equal(a.nan_to_num(0.123), b.nan_to_num(0.123))
-        for a, b in zip(one, other, strict=True)
-    )
+    pairs = zip(one, other, strict=True)
+    return all(torch.equal(a, b) or torch.equal(a.nan_to_num(0.123), b.nan_to_num(0.123)) for a, b in pairs)
 
 
 def unread(graph: Graph) -> list[tuple[str, int]]:
@@ -154,20 +145,12 @@ def left_out(graph: Graph) -> list[str]:
 
 def _with_gradient(graph: Graph) -> Values:
     """Elements with a gradient of some output: they are read and need not be tried."""
-    leaves = {
-        name: value.clone().requires_grad_()
-        for name, value in graph.values.items()
-        if value.dtype.is_floating_point and name[0] != "b"
-    }
+    leaves = {name: value.clone().requires_grad_() for name, value in graph.redrawable().items()}
     outputs = [one for one in graph.outputs({**graph.values, **leaves}) if one.requires_grad]
     slopes: dict[str, torch.Tensor | None] = {}
     if outputs:
         weights = [torch.rand(one.shape, generator=graph.generator, dtype=one.dtype) + 0.5 for one in outputs]
         found = torch.autograd.grad(outputs, list(leaves.values()), weights, allow_unused=True)
         slopes = dict(zip(leaves, found, strict=True))
-    return {
-        name: torch.zeros(value.shape, dtype=torch.bool)
-        if (slope := slopes.get(name)) is None
-        else slope.nan_to_num(0) != 0
-        for name, value in graph.values.items()
-    }
+    none = {name: torch.zeros(value.shape, dtype=torch.bool) for name, value in graph.values.items()}
+    return none | {name: slope.nan_to_num(0) != 0 for name, slope in slopes.items() if slope is not None}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -18,6 +19,11 @@ _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 class Unfit(Exception):
     """The step cannot be applied to the current value."""
+
+
+def _require(fits: bool) -> None:
+    if not fits:
+        raise Unfit
 
 
 class Chain:
@@ -44,8 +50,7 @@ class Chain:
             raise Unfit from error
         made = self.known[name]
         first = made[0] if isinstance(made, (tuple, list)) else made
-        if not 0 < first.numel() <= 4000:
-            raise Unfit
+        _require(0 < first.numel() <= 4000)
         spec = TensorSpec(dtype=_NAMES[first.dtype], shape=tuple(map(str, first.shape)))
         self.nodes.append(Node(name=name, op=op, args=tuple(args), kwargs=kwargs, spec=spec))
         return name
@@ -68,55 +73,45 @@ class Chain:
 Step = Callable[[Chain, str], str]
 
 
-def drawn(random: Random) -> tuple[OpGraph, list[str]]:
-    """A graph of two to six steps, and their names; sometimes with two branches from one value."""
+def drawn(random: Random) -> OpGraph:
+    """A graph of two to six steps; sometimes with two branches from one value."""
     while True:
-        chain, taken = Chain(random), list[str]()
+        chain = Chain(random)
         rank = random.choice((2, 3, 4, 4))
         x = chain.input([random.choice((2, 3))] + [random.choice((4, 6, 8, 9)) for _ in range(rank - 1)])
         if random.random() < 0.3:
             x = chain.add("sin", f"%{x}")
-        ends = [_walk(chain, x, random.randint(1, 4), taken) for _ in range(random.choice((1, 1, 2)))]
+        ends = [_walk(chain, x, random.randint(1, 4)) for _ in range(random.choice((1, 1, 2)))]
         if all(end[0] == "n" for end in ends) and len(set(ends)) == len(ends):
-            return chain.graph(ends), taken
+            return chain.graph(ends)
 
 
-def _walk(chain: Chain, x: str, count: int, taken: list[str]) -> str:
+def _walk(chain: Chain, x: str, count: int) -> str:
     for _ in range(count):
-        if not chain.shape(x):
-            break
-        step = chain.random.choice(STEPS)
-        try:
-            x = step(chain, x)
-            taken.append(step.__name__)
-        except Unfit:
-            continue
+        if chain.shape(x):
+            step = chain.random.choice(STEPS)
+            with suppress(Unfit):
+                x = step(chain, x)
     return x
 
 
 def _dim(chain: Chain, x: str, least: int = 2) -> int:
     dims = [dim for dim, size in enumerate(chain.shape(x)) if size >= least]
-    if not dims:
-        raise Unfit
+    _require(bool(dims))
     return chain.random.choice(dims)
 
 
 def sliced(chain: Chain, x: str) -> str:
-    dim = _dim(chain, x)
+    dim, random = _dim(chain, x), chain.random
     size = chain.shape(x)[dim]
-    start = chain.random.randrange(size - 1)
-    return chain.add(
-        "slice.Tensor", f"%{x}", dim, start, chain.random.randint(start + 1, size), chain.random.choice((1, 1, 2, 3))
-    )
+    start = random.randrange(size - 1)
+    end = random.randint(start + 1, size)
+    return chain.add("slice.Tensor", f"%{x}", dim, start, end, random.choice((1, 1, 2, 3)))
 
 
 def narrowed(chain: Chain, x: str) -> str:
     dim = _dim(chain, x)
     return chain.add(chain.random.choice(("narrow", "narrow_copy")), f"%{x}", dim, 1, chain.shape(x)[dim] - 1)
-
-
-def selected(chain: Chain, x: str) -> str:
-    return chain.add("select.int", f"%{x}", _dim(chain, x), chain.random.choice((0, 1, -1)))
 
 
 def pieces(chain: Chain, x: str) -> str:
@@ -126,8 +121,7 @@ def pieces(chain: Chain, x: str) -> str:
     made = chain.add(op, f"%{x}", *([dim] if rest is None else [rest, dim]))
     chosen = random.sample(range(len(chain.known[made])), random.choice((1, 1, 2)))
     found = [chain.add("getitem", f"%{made}", place) for place in chosen]
-    if len({tuple(chain.shape(one)) for one in found}) > 1:
-        raise Unfit
+    _require(len({tuple(chain.shape(one)) for one in found}) == 1)
     return chain.add("mul.Tensor", *(f"%{one}" for one in found)) if len(found) == 2 else found[0]
 
 
@@ -162,13 +156,8 @@ def with_rows(chain: Chain, x: str) -> str:
     return chain.add("add.Tensor", f"%{x}", f"%{found}")
 
 
-def triangle(chain: Chain, x: str) -> str:
-    return chain.add(chain.random.choice(("tril", "triu")), f"%{x}", chain.random.choice((-1, 0, 1, 2)))
-
-
 def diagonal(chain: Chain, x: str) -> str:
-    if len(chain.shape(x)) < 2:
-        raise Unfit
+    _require(len(chain.shape(x)) >= 2)
     return chain.add("diagonal", f"%{x}", chain.random.choice((-1, 0, 1)), -2, -1)
 
 
@@ -198,15 +187,8 @@ def repeated(chain: Chain, x: str) -> str:
     return chain.random.choice((wide, chain.add("repeat_interleave.self_int", f"%{x}", 2, _dim(chain, x))))
 
 
-def shuffled(chain: Chain, x: str) -> str:
-    op = chain.random.choice(("pixel_shuffle", "pixel_unshuffle", "channel_shuffle"))
-    return chain.add(op, f"%{x}", 2)
-
-
 def padded(chain: Chain, x: str) -> str:
-    """Pads; negative amounts cut elements off. The padding value is not zero, because a product with zero depends on no
-    operand.
-    """
+    """Pads; negative amounts cut elements off. The value is not zero: a product with zero depends on no operand."""
     low, high = chain.random.choice(((1, 1), (-1, 0), (-2, 1), (0, -2)))
     modes = ((), ("reflect",), ("replicate",)) if len(chain.shape(x)) == 3 and min(low, high) >= 0 else ((),)
     return chain.add("pad", f"%{x}", [low, high], *(chain.random.choice(modes) or ("constant", 0.7)))
@@ -221,8 +203,7 @@ def windowed(chain: Chain, x: str) -> str:
     """Windows with gaps, with dilation, beyond the border, or not up to the end."""
     random, shape = chain.random, chain.shape(x)
     rank = len(shape) - 2
-    if rank not in (1, 2):
-        raise Unfit
+    _require(rank in (1, 2))
     kernel = [random.choice((1, 2, 3)) for _ in range(rank)]
     stride = [random.choice((1, 2, 3, 4)) for _ in range(rank)]
     padding = [random.choice((0, size // 2)) for size in kernel]
@@ -249,8 +230,7 @@ def resized(chain: Chain, x: str) -> str:
     size = [chain.random.choice((2, 3, 12)) for _ in range(rank)]
     if rank in (1, 2) and chain.random.random() < 0.6:
         return chain.add(f"upsample_nearest{rank}d.vec", f"%{x}", size, None)
-    if rank != 2:
-        raise Unfit
+    _require(rank == 2)
     return chain.add("upsample_bilinear2d.vec", f"%{x}", size, chain.random.random() < 0.5, None)
 
 
@@ -291,36 +271,28 @@ def normalized(chain: Chain, x: str) -> str:
         groups = 2 if shape[1] % 2 == 0 else shape[1]
         weight, bias = (chain.input([shape[1]], kind="param") for _ in range(2))
         return chain.add("group_norm", f"%{x}", groups, f"%{weight}", f"%{bias}")
-    if shape[-1] < 2:
-        raise Unfit
+    _require(shape[-1] >= 2)
     weight = chain.input(shape[-1:], kind="param")
     return chain.add("layer_norm", f"%{x}", shape[-1:], f"%{weight}")
 
 
 def multiplied(chain: Chain, x: str) -> str:
     shape = chain.shape(x)
-    if len(shape) < 2:
-        raise Unfit
+    _require(len(shape) >= 2)
     weight = chain.input([5, shape[-1]], kind="param")
     if chain.random.random() < 0.5:
         return chain.add("linear", f"%{x}", f"%{weight}", f"%{chain.input([5], kind='param')}")
     return chain.add("matmul", f"%{x}", f"%{chain.input([*shape[1:-2], shape[-1], 3])}")
 
 
-def gated(chain: Chain, x: str) -> str:
-    return chain.add("glu", f"%{x}", _dim(chain, x))
-
-
 def by_channel(chain: Chain, x: str) -> str:
-    if len(chain.shape(x)) < 2:
-        raise Unfit
+    _require(len(chain.shape(x)) >= 2)
     wide = chain.input([chain.shape(x)[1]] + [1] * (len(chain.shape(x)) - 2), kind="param")
     return chain.add("mul.Tensor", f"%{x}", f"%{wide}")
 
 
 def likelihood(chain: Chain, x: str) -> str:
-    if len(chain.shape(x)) != 2:
-        raise Unfit
+    _require(len(chain.shape(x)) == 2)
     target = chain.input(chain.shape(x)[:1], "i64")
     return chain.add("nll_loss_nd", f"%{x}", f"%{target}", None, chain.random.choice((0, 1)))
 
@@ -331,8 +303,16 @@ def filled(chain: Chain, x: str) -> str:
     return chain.add("add.Tensor", f"%{shape}", f"%{part}")
 
 
+SHUFFLES = "pixel_shuffle", "pixel_unshuffle", "channel_shuffle"
 STEPS: tuple[Step, ...] = (
-    *(sliced, narrowed, selected, pieces, parts_that_overlap, gathered, picked, with_rows, triangle, diagonal, turned),
-    *(reshaped, moved, repeated, shuffled, padded, joined, windowed, windowed, windowed, unfolded, resized, chosen),
-    *(of_rows, with_positions, normalized, multiplied, gated, by_channel, likelihood, filled),
+    *(sliced, narrowed),
+    lambda chain, x: chain.add("select.int", f"%{x}", _dim(chain, x), chain.random.choice((0, 1, -1))),
+    *(pieces, parts_that_overlap, gathered, picked, with_rows),
+    lambda chain, x: chain.add(chain.random.choice(("tril", "triu")), f"%{x}", chain.random.choice((-1, 0, 1, 2))),
+    *(diagonal, turned, reshaped, moved, repeated),
+    lambda chain, x: chain.add(chain.random.choice(SHUFFLES), f"%{x}", 2),
+    *(padded, joined, windowed, windowed, windowed, unfolded, resized, chosen),
+    *(of_rows, with_positions, normalized, multiplied),
+    lambda chain, x: chain.add("glu", f"%{x}", _dim(chain, x)),
+    *(by_channel, likelihood, filled),
 )

@@ -30,7 +30,7 @@ class Attending(torch.nn.Module):
         super().__init__()
         self._forward = forward
         self.weight = torch.nn.Parameter(torch.zeros(1))
-        self.register_buffer("kept", torch.ones(T, T, dtype=torch.bool).tril())
+        self.register_buffer("kept", lower_triangle())
 
     def forward(self, *args: Tensor) -> Any:
         return self._forward(self, *args)
@@ -77,6 +77,10 @@ def mask_of(make: Forward) -> Forward:
     return lambda self, q, k, v, *others: attention(q, k, v, make(self, q, k, *others))
 
 
+def lower_triangle() -> Tensor:
+    return torch.ones(T, T, dtype=torch.bool).tril()
+
+
 def below(q: Tensor, k: Tensor, low: float) -> Tensor:
     return torch.full((q.shape[-2], k.shape[-2]), low).triu(1)
 
@@ -98,16 +102,16 @@ DROPPED: dict[str, Forward] = {
     "last of the context": lambda self, q, k: torch.arange(k.shape[-2]) <= torch.arange(T)[:, None] + k.shape[-2] - 1,
 }
 CAUSAL: dict[str, Forward] = {
-    "tril": lambda self, q, k: torch.ones(T, T, dtype=torch.bool).tril(),
+    "tril": lambda self, q, k: lower_triangle(),
     "compared": lambda self, q, k: torch.arange(T) <= torch.arange(T)[:, None],
-    "one for each head": lambda self, q, k: torch.ones(T, T, dtype=torch.bool).tril().expand(1, H, T, T),
+    "one for each head": lambda self, q, k: lower_triangle().expand(1, H, T, T),
     "minus infinity": lambda self, q, k: below(q, k, NEVER),
     "the lowest number": lambda self, q, k: below(q, k, torch.finfo(torch.float32).min)[None, None],
     "filled": lambda self, q, k: torch.zeros(T, T).masked_fill(~torch.ones(T, T).tril().bool(), NEVER),
     "transformers": by_places,
 }
 KEPT: dict[str, Forward] = {
-    "a window": lambda self, q, k: torch.ones(T, T, dtype=torch.bool).tril().triu(-2),
+    "a window": lambda self, q, k: lower_triangle().triu(-2),
     "the other triangle": lambda self, q, k: torch.ones(T, T, dtype=torch.bool).triu(),
     "more keys": lambda self, q, k: torch.ones(T, k.shape[-2], dtype=torch.bool).tril(),
     "not for all heads": lambda self, q, k: (
@@ -159,33 +163,27 @@ def test_a_mask_of_an_input_stays(make: Forward, mask: Tensor) -> None:
 
 def test_a_mask_that_others_read_is_computed_for_them() -> None:
     def forward(self: Attending, q: Tensor, k: Tensor, v: Tensor) -> Any:
-        mask = torch.ones(T, T, dtype=torch.bool).tril()
+        mask = lower_triangle()
         return attention(q, k, v, mask) + 1, mask
 
     operands, _, others = call_of(forward, heads())
     assert operands == [None, 0.0, True] and others == 3
 
 
-def in_another_order(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def in_another_order(self: Attending, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """PyTorch's fast kernel gives the queries' order of memory, but there is none for a mask of three dimensions."""
     turned = q.transpose(1, 2).contiguous().transpose(1, 2)
     return attention(turned, k, v, torch.ones(1, T, T, dtype=torch.bool))
 
 
 def test_a_result_in_another_order_of_memory_is_read_by_reshape() -> None:
-    def forward(self: Attending, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return in_another_order(q, k, v).reshape(-1, H * T, D).exp()
-
-    traced = traced_and_run(forward, heads())
+    traced = traced_and_run(lambda *given: in_another_order(*given).reshape(-1, H * T, D).exp(), heads())
     assert [node["op"] for node in traced.graph["nodes"]][-3:] == ["scaled_dot_product_attention", "reshape", "exp"]
     assert attentions(traced)[0]["args"][3:] == [] and attentions(traced)[0]["spec"]["strides"] is not None
 
 
 def test_an_output_keeps_its_order_of_memory() -> None:
-    def forward(self: Attending, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return in_another_order(q, k, v)
-
-    (node,) = attentions(traced_and_run(forward, heads()))
+    (node,) = attentions(traced_and_run(in_another_order, heads()))
     assert len(node["args"]) == 4 and node["spec"]["strides"] is None
 
 
@@ -229,45 +227,41 @@ def test_repeated_heads_become_groups(repeat: Forward, causal: bool) -> None:
 
 def test_one_head_for_all_and_a_mask_that_goes_first() -> None:
     def forward(self: Attending, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        mask = torch.ones(T, T, dtype=torch.bool).tril()
-        return attention(q, repeated(k, H), repeated(v, H), mask, scale=0.3)
+        return attention(q, repeated(k, H), repeated(v, H), lower_triangle(), scale=0.3)
 
     assert call_of(forward, heads(of_keys=1)) == ([None, 0.0, True], {"scale": 0.3, "enable_gqa": True}, 0)
 
 
 @pytest.mark.parametrize(
-    ("forward", "of_keys"),
+    "forward",
     [
-        (grouped(tiled), 2),
-        (grouped(lambda x: x.repeat(1, 2, 1, 1)), 2),
-        (grouped(repeated, tiled), 2),
-        (grouped(repeated, lambda v: torch.cat([v, v], 1)), 2),
-        (grouped(lambda k: k[:, :1].repeat_interleave(4, 1), repeated), 2),
-        (grouped(lambda x: x.repeat_interleave(2, 1).transpose(2, 3).reshape(B, H, T, D)), 2),
-        (grouped(repeated, lambda v: repeated(v[..., :4])), 2),
-        (lambda self, q, k, v: attention(q, repeated(k), repeated(v), self.kept), 2),
+        grouped(tiled),
+        grouped(lambda x: x.repeat(1, 2, 1, 1)),
+        grouped(repeated, tiled),
+        grouped(repeated, lambda v: torch.cat([v, v], 1)),
+        grouped(lambda k: k[:, :1].repeat_interleave(4, 1), repeated),
+        grouped(lambda x: x.repeat_interleave(2, 1).transpose(2, 3).reshape(B, H, T, D)),
+        grouped(repeated, lambda v: repeated(v[..., :4])),
+        lambda self, q, k, v: attention(q, repeated(k), repeated(v), self.kept),
     ],
 )
-def test_other_heads_stay(forward: Forward, of_keys: int) -> None:
-    _, kwargs, _ = call_of(forward, heads(of_keys=of_keys))
+def test_other_heads_stay(forward: Forward) -> None:
+    _, kwargs, _ = call_of(forward, heads(of_keys=2))
     assert kwargs == {}
 
 
-def test_heads_that_others_read_stay() -> None:
-    def also_given(self: Attending, q: Tensor, k: Tensor, v: Tensor) -> Any:
-        more = repeated(k)
-        return attention(q, more, repeated(v)), more
-
-    def also_added(self: Attending, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        more = repeated(v)
-        return attention(q, repeated(k), more) + more
-
-    def also_asking(self: Attending, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        more = repeated(k)
-        return attention(q + more, more, repeated(v)) + attention(more, more, more)
-
-    for forward in (also_given, also_added, also_asking):
-        assert all("enable_gqa" not in node["kwargs"] for node in attentions(traced_and_run(forward, heads(of_keys=2))))
+@pytest.mark.parametrize(
+    "of_repeated",
+    [
+        lambda q, k, v: (attention(q, k, v), k),
+        lambda q, k, v: attention(q, k, v) + v,
+        lambda q, k, v: attention(q + k, k, v) + attention(k, k, k),
+    ],
+    ids=["also given", "also added", "also asking"],
+)
+def test_heads_that_others_read_stay(of_repeated: Forward) -> None:
+    traced = traced_and_run(lambda self, q, k, v: of_repeated(q, repeated(k), repeated(v)), heads(of_keys=2))
+    assert all("enable_gqa" not in node["kwargs"] for node in attentions(traced))
 
 
 def test_layers_may_share_keys() -> None:
@@ -275,7 +269,5 @@ def test_layers_may_share_keys() -> None:
         keys, values = repeated(k), repeated(v)
         return attention(attention(q, keys, values), keys, values)
 
-    assert [node["kwargs"] for node in attentions(traced_and_run(forward, heads(of_keys=2)))] == [
-        {"enable_gqa": True},
-        {"enable_gqa": True},
-    ]
+    nodes = attentions(traced_and_run(forward, heads(of_keys=2)))
+    assert [node["kwargs"] for node in nodes] == [{"enable_gqa": True}] * 2

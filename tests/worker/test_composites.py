@@ -1,6 +1,4 @@
-"""Exports in which torch prepares only the composite operators of the module: they give the same graphs in less
-time.
-"""
+"""Exports in which torch prepares only the composite operators of the module give the same graphs in less time."""
 
 from __future__ import annotations
 
@@ -15,6 +13,7 @@ from torch.nn import functional as F
 
 from kernel_assistant.worker.graph import composites, export
 from tests.generator.harness import Function
+from tests.worker.test_in_place import module_of, traced
 
 pytestmark = pytest.mark.sampled(3)
 
@@ -43,19 +42,14 @@ CALLS: dict[str, tuple[Any, torch.Tensor]] = {
 }
 
 
-def _traced(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[Any, ...]:
-    found = export.trace(module, inputs, {})
-    return found.graph, found.input_specs, found.out_specs, found.ranges, found.written
-
-
 @pytest.mark.parametrize("name", CALLS)
 def test_graphs_are_those_of_all_composites(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     call, x = CALLS[name]
-    module = (call if isinstance(call, nn.Module) else Function(call)).eval()
+    module = module_of(call)
     inputs = (x, x, x) if isinstance(module, nn.MultiheadAttention) else (x,)
-    mine = _traced(module, inputs)
+    mine = traced(module, inputs)
     monkeypatch.setattr(export, "only_those_of", lambda program: nullcontext())
-    assert mine == _traced(module, inputs)
+    assert mine == traced(module, inputs)
 
 
 def _preserved(call: Callable[..., Any]) -> set[str] | None:
@@ -64,20 +58,10 @@ def _preserved(call: Callable[..., Any]) -> set[str] | None:
     return found if found is None else {str(one) for one in found}
 
 
-def test_composites_of_the_graph_alone_are_prepared() -> None:
-    assert _preserved(lambda x: F.linear(x, x).relu().reshape(-1)) == {"aten.linear.default"}
-
-
-def test_all_are_where_others_may_be_inside() -> None:
+def test_composites_of_the_graph_alone_are_prepared_or_all_where_others_may_be_inside() -> None:
     """`hardshrink` becomes `where` with a number, which is a composite operator."""
+    assert _preserved(lambda x: F.linear(x, x).relu().reshape(-1)) == {"aten.linear.default"}
     assert _preserved(F.hardshrink) is None
-
-
-def test_a_torch_without_it_exports_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = Function(lambda x: F.linear(x, x))
-    before = _traced(module, (X,))
-    monkeypatch.setattr(composites, "_preserved", lambda program: None)
-    assert _traced(module, (X,)) == before
 
 
 Y = torch.randn(4, 6)
@@ -101,5 +85,5 @@ SPELLED: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 
 @pytest.mark.parametrize("name", SPELLED)
 def test_an_operator_has_one_name(name: str) -> None:
-    mine, plain = (_traced(Function(one), (X, Y))[0] for one in SPELLED[name])
+    mine, plain = (traced(Function(one), (X, Y))[0] for one in SPELLED[name])
     assert mine["nodes"] == plain["nodes"] and mine["outputs"] == plain["outputs"]

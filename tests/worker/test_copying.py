@@ -8,34 +8,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from kernel_assistant.records.codec import to_builtins
-from kernel_assistant.source.build import build_task
-from kernel_assistant.worker.opening.open_task import open_task
 from kernel_assistant.worker.user_module.copying import deep_copy
+from tests.worker.opened import module_text, open_text
 
-TEXT = """
-import torch
-from torch import nn
-
-
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.mlp = nn.ModuleDict({"up": nn.Linear(6, 8), "down": nn.Linear(8, 6)})
-        mlp = self.mlp
-        self.mlpf = lambda x, *, scale=2.0: mlp.down(torch.relu(mlp.up(x))) * scale
-
-    def forward(self, x):
-        return x + self.mlpf(x, scale=0.5)
-
-
-def get_inputs():
-    return [torch.randn(4, 6)]
-
-
-def get_init_inputs():
-    return []
-"""
+TEXT = module_text(
+    "return x + self.mlpf(x, scale=0.5)",
+    "torch.randn(4, 6)",
+    """self.mlp = mlp = nn.ModuleDict({"up": nn.Linear(6, 8), "down": nn.Linear(8, 6)})
+self.mlpf = lambda x, *, scale=2.0: mlp.down(torch.relu(mlp.up(x))) * scale""",
+)
 
 
 class Foreign(nn.Module):
@@ -74,9 +55,7 @@ def test_functions_of_a_copy_call_its_own_parts() -> None:
 
 
 def test_weights_behind_a_function_are_the_modules_own(tmp_path: Path) -> None:
-    path = tmp_path / "block.py"
-    path.write_text(TEXT)
-    task = open_task(to_builtins(build_task(str(path), target="cpu", numerics="kernelbench")), "cpu")
+    task = open_text(tmp_path, TEXT)
     paths = {value["path"] for value in task.graph["inputs"] if value["kind"] != "input"}
     assert paths == {f"mlp.{layer}.{kind}" for layer in ("up", "down") for kind in ("weight", "bias")}
     args, kwargs = task.inputs(0, 1)

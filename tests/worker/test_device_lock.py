@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -60,16 +61,15 @@ def _line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline()
 
 
-def _go(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
-    process.stdin.write("go\n")
-    process.stdin.flush()
+def _run(*threads: threading.Thread) -> None:
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def _until_waiting(folder: Path, count: int) -> None:
-    """Waits until `count` processes wait for one of the lock's files, according to the system's list: `->` marks a
-    waiter of the entry above.
-    """
+    """Waits until `count` processes wait for the lock's files, by the system's list: `->` marks who waits."""
     inodes = {str(path.stat().st_ino) for path in folder.glob("*.lock")}
     while True:
         lines = [line.split() for line in Path("/proc/locks").read_text().splitlines() if "->" in line]
@@ -84,7 +84,8 @@ def test_nobody_uses_the_device_while_somebody_is_alone(tmp_path: Path) -> None:
     processes = [_start(WORK, str(tmp_path), str(log)) for _ in range(4)]
     assert [_line(process) for process in processes] == ["ready\n"] * 4
     for process in processes:
-        _go(process)
+        assert process.stdin is not None
+        process.stdin.close()
     assert [process.wait() for process in processes] == [0] * 4
     inside, lines = 0, iter(log.read_text().splitlines())
     for line in lines:
@@ -107,11 +108,7 @@ def test_threads_of_a_process_wait_for_each_other_with_one_object_and_with_sever
                 inside.remove(kind)
 
     kinds = [(one, "beside"), (DeviceLock(tmp_path), "beside"), (one, "alone"), (DeviceLock(tmp_path), "alone")]
-    threads = [threading.Thread(target=enter, args=each) for each in kinds]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    _run(*(threading.Thread(target=enter, args=each) for each in kinds))
     assert {each for each in seen if "alone" in each} == {("alone",)}
     assert ("beside", "beside") in seen
 
@@ -138,9 +135,7 @@ def test_a_turn_ends_also_where_the_device_is_lost(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("first", "order"), [(False, ["alone", "alone", "beside"]), (True, ["beside", "alone", "alone"])]
 )
-def test_who_waits_to_be_alone_goes_before_newcomers_unless_they_come_first(
-    tmp_path: Path, first: bool, order: list[str]
-) -> None:
+def test_who_waits_to_be_alone_goes_first_unless_newcomers_do(tmp_path: Path, first: bool, order: list[str]) -> None:
     ours, entered = DeviceLock(tmp_path), list[str]()
 
     def enter(kind: str) -> None:
@@ -190,9 +185,7 @@ def test_patience_ends_with_those_who_share_and_not_with_who_is_alone(tmp_path: 
             entered.set()
 
     with DeviceLock(tmp_path).shared():
-        thread = threading.Thread(target=enter)
-        thread.start()
-        thread.join()
+        _run(threading.Thread(target=enter))
     assert entered.is_set()
     entered.clear()
     with DeviceLock(tmp_path).exclusive():
@@ -221,24 +214,19 @@ def test_without_a_folder_nobody_waits() -> None:
 def test_a_lock_that_is_released_is_free_and_taken_again(tmp_path: Path) -> None:
     ours = DeviceLock(tmp_path)
 
+    def check() -> None:
+        raise Ended
+
     def is_free() -> bool:
         """Whether another thread can be alone now."""
-        found: list[bool] = []
-
-        def check() -> None:
-            raise Ended
+        alone: list[bool] = []
 
         def enter() -> None:
-            try:
-                with DeviceLock(tmp_path).exclusive(check):
-                    found.append(True)
-            except Ended:
-                found.append(False)
+            with suppress(Ended), DeviceLock(tmp_path).exclusive(check):
+                alone.append(True)
 
-        thread = threading.Thread(target=enter)
-        thread.start()
-        thread.join()
-        return found[0]
+        _run(threading.Thread(target=enter))
+        return bool(alone)
 
     with ours.released():
         assert is_free()

@@ -3,57 +3,27 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from kernel_assistant.records import FreeWin, to_builtins
+from kernel_assistant.records import FreeWin
 from kernel_assistant.records.codec import from_builtins
-from kernel_assistant.source import build_task
 from kernel_assistant.worker.free_wins import free_changes, free_wins
 from kernel_assistant.worker.free_wins.free_changes import Change, changes_for
 from kernel_assistant.worker.free_wins.free_wins import NO_TIME, FreeWins
-from kernel_assistant.worker.measuring.profiling import Profiler
-from kernel_assistant.worker.measuring.roofline import Roofline
-from kernel_assistant.worker.opening.open_task import OpenTask, open_task
-from kernel_assistant.worker.verifying.cases import Case
-from kernel_assistant.worker.verifying.verification import expect
+from kernel_assistant.worker.opening.open_task import OpenTask
 from tests.common.modules import POINTWISE
+from tests.worker.opened import module_text, open_text
 
-CONVOLUTION = """
-import torch
-from torch import nn
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(4, 8, 3, padding=1)
-
-    def forward(self, x):
-        return torch.relu(self.conv(x))
-
-def get_inputs():
-    return [torch.randn(2, 4, 16, 16)]
-"""
-
-PRODUCT = """
-import torch
-from torch import nn
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.proj = nn.Linear(64, 64)
-
-    def forward(self, x):
-        return torch.relu(self.proj(x))
-
-def get_inputs():
-    return [torch.randn(16, 64)]
-"""
+CONVOLUTION = module_text(
+    "return torch.relu(self.conv(x))", "torch.randn(2, 4, 16, 16)", "self.conv = nn.Conv2d(4, 8, 3, padding=1)"
+)
+PRODUCT = module_text("return torch.relu(self.proj(x))", "torch.randn(16, 64)", "self.proj = nn.Linear(64, 64)")
 
 Opener = Callable[[str], OpenTask]
 Measurer = Callable[[str], FreeWins]
@@ -61,35 +31,12 @@ Measurer = Callable[[str], FreeWins]
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Opener:
-    """A function: text → the open task of its class Net."""
-
-    def open_text(text: str) -> OpenTask:
-        path = tmp_path / "net.py"
-        path.write_text(text)
-        return open_task(to_builtins(build_task(str(path), target="cpu", numerics="kernelbench")), "cpu")
-
-    return open_text
-
-
-@pytest.fixture
-def measurer(opened: Opener) -> Iterator[Measurer]:
-    held: list[tuple[FreeWins, Profiler]] = []
-
-    def make(text: str) -> FreeWins:
-        task = opened(text)
-        base = expect(task, Case(0, "declared", None, 1))
-        assert base is not None
-        profiler = Profiler(task, base, Roofline(cache_bytes=1 << 20), "cpu")
-        held.append((FreeWins(task, profiler, "kernelbench"), profiler))
-        return held[-1][0]
-
-    yield make
-    for wins, profiler in held:
-        wins.close()
-        profiler.close()
+    """A function: text → the open task of its class."""
+    return partial(open_text, tmp_path)
 
 
 def measured(row: dict[str, Any]) -> FreeWin:
+    """A row of free wins as records have it."""
     return from_builtins({key: value for key, value in row.items() if key != "compile_seconds"}, FreeWin)
 
 
@@ -124,9 +71,7 @@ def test_a_half_type_on_a_cpu_is_held_against_float32(opened: Opener, measurer: 
 
 
 def test_pooling_of_volumes_has_their_layout(opened: Opener) -> None:
-    text = POINTWISE.replace("torch.relu(x) * 2", "torch.nn.functional.max_pool3d(x, 2)").replace(
-        "64, 128", "1, 2, 4, 4, 4"
-    )
+    text = module_text("return F.max_pool3d(x, 2)", "torch.randn(1, 2, 4, 4, 4)")
     change = changes_for(opened(text))["channels_last"]
     assert change.write == "module = module.to(memory_format=torch.channels_last_3d)"
 
@@ -174,13 +119,14 @@ def test_freezing_does_what_its_note_says(opened: Opener) -> None:
     torch._dynamo.reset()
 
 
-class Wrong(torch.nn.Module):
-    def __init__(self, child: torch.nn.Module) -> None:
-        super().__init__()
-        self.child = child
-
+class Wrong(torch.nn.Sequential):
     def forward(self, x: torch.Tensor) -> Any:
-        return self.child(x) * 1.01
+        return super().forward(x) * 1.01
+
+
+class Broken(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        raise ValueError("no such layout")
 
 
 def test_a_change_of_results_is_said_with_its_error(measurer: Measurer) -> None:
@@ -192,10 +138,6 @@ def test_a_change_of_results_is_said_with_its_error(measurer: Measurer) -> None:
 
 
 def test_a_failure_is_said_and_settings_come_back(measurer: Measurer) -> None:
-    class Broken(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> Any:
-            raise ValueError("no such layout")
-
     wins = measurer(POINTWISE)
     wins.changes["broken"] = Change(
         "broken", "x", transform=lambda model: Broken(), scope=free_changes._freezing_on, options={"freezing": True}

@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 import sys
-import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from kernel_assistant.environment.measuring import GPU_SHARE
-from kernel_assistant.environment.session import open_environment
 from kernel_assistant.environment.worker_client import DeviceOutOfMemory, WorkerClient
-from kernel_assistant.records import Numerics, Tier
+from kernel_assistant.records import Numerics
 from kernel_assistant.source.build import build_task
-from kernel_assistant.targets.detect import detect
 from kernel_assistant.worker.process.gpu_share import VARIABLE, own_share, share_of
+from tests.judge import kernels
+from tests.worker.opened import module_text
 
-TASK = """
-import torch
-
-
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return (x[:, None] * x).sum(1)
+TASK = module_text("return (x[:, None] * x).sum(1)", "torch.randn(SIZE)")
 
 
-def get_inputs():
-    return (torch.randn(SIZE),)
-
-
-def get_init_inputs():
-    return ()
-"""
+@contextmanager
+def _worker(folder: Path, share: str) -> Iterator[WorkerClient]:
+    """A worker with this share of a GPU."""
+    worker = WorkerClient(sys.executable, log=folder / "log", env={VARIABLE: share})
+    try:
+        yield worker
+    finally:
+        worker.kill()
 
 
 def test_a_share_is_a_part_of_a_whole() -> None:
@@ -57,36 +53,21 @@ def test_who_starts_workers_and_they_themselves_call_it_the_same() -> None:
 
 
 def test_on_the_cpu_a_share_changes_nothing(tmp_path: Path) -> None:
-    worker = WorkerClient(sys.executable, log=tmp_path / "log", env={VARIABLE: "0.000001"})
-    try:
+    with _worker(tmp_path, "0.000001") as worker:
         _open(worker, "cpu", 64, tmp_path)
-    finally:
-        worker.kill()
 
 
 @pytest.mark.gpu
 def test_a_reference_beyond_the_share_is_refused_and_the_worker_goes_on(tmp_path: Path) -> None:
-    worker = WorkerClient(sys.executable, log=tmp_path / "log", env={VARIABLE: "0.02"})
-    try:
+    with _worker(tmp_path, "0.02") as worker:
         # 16 GiB of one value, of a share of 3 GiB on the largest GPUs there are.
         with pytest.raises(DeviceOutOfMemory):
             _open(worker, "cuda", 65536, tmp_path)
         _open(worker, "cuda", 64, tmp_path)
-    finally:
-        worker.kill()
 
 
 def _open(worker: WorkerClient, target: str, size: int, folder: Path) -> None:
     text = TASK.replace("SIZE", str(size))
     task = build_task("/nowhere/task.py", target=target, numerics=Numerics.kernelbench, text=text)
-    with open_environment(
-        task,
-        device=detect(target),
-        worker=worker,
-        sandbox_mode="auto",
-        cache_dir=folder,
-        cancel=threading.Event(),
-        emit=lambda event: None,
-        most=Tier.quick,
-    ) as environment:
+    with kernels.environment(worker, folder, task, nominal=False) as environment:
         assert environment.baseline(compiled=False).eager_ms > 0

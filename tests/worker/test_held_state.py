@@ -3,63 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from kernel_assistant.records import OpGraph, to_builtins
+from kernel_assistant.records import OpGraph
 from kernel_assistant.records.codec import from_builtins
-from kernel_assistant.source import build_task
-from kernel_assistant.worker.opening.open_task import OpenTask, open_task
+from kernel_assistant.worker.opening.open_task import OpenTask
 from kernel_assistant.worker.process.worker_errors import TaskError
 from kernel_assistant.worker.verifying.cases import Case
 from kernel_assistant.worker.verifying.verification import expect, reweighted
+from tests.worker.opened import module_text, open_text
 
-BATCH_NORM = """
-import torch
-from torch import nn
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm = nn.BatchNorm1d(6)
-
-    def forward(self, x):
-        return torch.relu(self.norm(x))
-
-def get_inputs():
-    return [torch.randn(8, 6)]
-"""
-
-AVERAGE = """
-import torch
-from torch import nn
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("average", torch.zeros(6))
-
-    def forward(self, x):
-        self.average.lerp_(x.mean(0), 0.1)
-        return x - self.average
-
-def get_inputs():
-    return [torch.randn(8, 6)]
-"""
-
-
-def opened(folder: Path, text: str, **changes: Any) -> OpenTask:
-    path = folder / "net.py"
-    path.write_text(text)
-    task = build_task(str(path), target="cpu", numerics="kernelbench")
-    return open_task({**to_builtins(task), **changes}, "cpu")
+BATCH_NORM = module_text("return torch.relu(self.norm(x))", "torch.randn(8, 6)", "self.norm = nn.BatchNorm1d(6)")
+AVERAGE = module_text(
+    "self.average.lerp_(x.mean(0), 0.1)\nreturn x - self.average",
+    "torch.randn(8, 6)",
+    'self.register_buffer("average", torch.zeros(6))',
+)
 
 
 @pytest.fixture
 def trained(tmp_path: Path) -> OpenTask:
-    return opened(tmp_path, BATCH_NORM, training=True)
+    return open_text(tmp_path, BATCH_NORM, training=True)
 
 
 def test_new_values_are_outputs_and_counters_are_not_in_the_graph(trained: OpenTask) -> None:
@@ -108,7 +74,7 @@ def test_sizes_that_were_not_declared(trained: OpenTask) -> None:
 
 
 def test_any_buffer_will_do(tmp_path: Path) -> None:
-    task = opened(tmp_path, AVERAGE)
+    task = open_text(tmp_path, AVERAGE)
     assert task.facts["state"] == [{"path": "average", "output": 1}]
     args, kwargs = task.inputs(0, 7)
     result, average = task.call(args, kwargs)
@@ -116,43 +82,22 @@ def test_any_buffer_will_do(tmp_path: Path) -> None:
 
 
 def test_evaluation_has_no_state(tmp_path: Path) -> None:
-    assert opened(tmp_path, BATCH_NORM).facts["state"] == []
+    assert open_text(tmp_path, BATCH_NORM).facts["state"] == []
 
 
 #: A recurrent cell that keeps its state: FIRST is how it begins, LAST how a call leaves it.
-KEPT = """
-import torch
-from torch import nn
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.cell, self.out = nn.Linear(10, 4), nn.Linear(4, 3)
-        FIRST
-
-    def forward(self, x, *start):
-        BEGIN
-        state = torch.tanh(self.cell(torch.cat((x, self.state), 1)))
-        LAST
-        return self.out(state)
-
-def get_inputs():
-    return [torch.randn(5, 6), torch.randn(5, 4)]
-"""
+KEPT = module_text(
+    "BEGIN\nstate = torch.tanh(self.cell(torch.cat((x, self.state), 1)))\nLAST\nreturn self.out(state)",
+    "torch.randn(5, 6), torch.randn(5, 4)",
+    "self.cell, self.out = nn.Linear(10, 4), nn.Linear(4, 3)\nFIRST",
+    "x, *start",
+)
 ATTRIBUTE, BUFFER = "self.state = torch.zeros(5, 4)", "self.register_buffer('state', torch.zeros(5, 4))"
 REPLACED, WRITTEN = "self.state = state", "self.state.copy_(state)"
 
 
 def _kept(first: str, last: str, begin: str = "pass") -> str:
     return KEPT.replace("FIRST", first).replace("LAST", last).replace("BEGIN", begin)
-
-
-def test_state_that_is_written_into_a_buffer_is_an_output(tmp_path: Path) -> None:
-    task = opened(tmp_path, _kept(BUFFER, WRITTEN))
-    assert task.facts["state"] == [{"path": "state", "output": 1}]
-    args, kwargs = task.inputs(0, 1)
-    for one, other in zip(task.call(args, kwargs), task.call(args, kwargs), strict=True):
-        assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize(
@@ -164,11 +109,9 @@ def test_state_that_is_written_into_a_buffer_is_an_output(tmp_path: Path) -> Non
         (_kept(BUFFER, REPLACED), "mutates_inputs", "changes its own state"),
     ],
 )
-def test_state_that_is_kept_otherwise_is_named_with_what_to_write(
-    text: str, kind: str, cause: str, tmp_path: Path
-) -> None:
+def test_state_kept_otherwise_is_named_with_what_to_write(text: str, kind: str, cause: str, tmp_path: Path) -> None:
     with pytest.raises(TaskError) as caught:
-        opened(tmp_path, text)
+        open_text(tmp_path, text)
     assert (caught.value.kind, cause in caught.value.message) == (kind, True), caught.value.message
     assert "self.state.copy_(" in caught.value.next_step
     assert ("register_buffer" in caught.value.next_step) == (BUFFER not in text)

@@ -1,4 +1,4 @@
-"""The memory that an idle worker keeps."""
+"""The memory that an idle worker keeps, and what it forgets between tasks."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from kernel_assistant.worker.main import Worker
 from kernel_assistant.worker.process import idle
 from tests.judge import kernels
 
-pytestmark = pytest.mark.timed
-
 #: docs/templates.md has what was measured.
 MOST_MIB = 400
 
@@ -25,6 +23,7 @@ def mib(pid: int) -> float:
     return float(psutil.Process(pid).memory_full_info().pss) / 2**20
 
 
+@pytest.mark.timed
 def test_an_idle_worker_is_small_and_goes_on(tmp_path: Path) -> None:
     """Tests it after a job with torch.compile; then the worker opens and judges a task again."""
     worker = kernels.new_worker(tmp_path / "worker.log")
@@ -48,6 +47,7 @@ def twice(x: torch.Tensor) -> torch.Tensor:
     return 2 * x
 
 
+@pytest.mark.timed
 def test_waiting_gives_back_what_nobody_needs_and_ends_when_something_comes() -> None:
     torch.compile(twice, backend="eager")(torch.ones(3))
     source, sink = os.pipe()
@@ -60,8 +60,16 @@ def test_waiting_gives_back_what_nobody_needs_and_ends_when_something_comes() ->
         assert not _debug_get_cache_entry_list(twice.__code__)
 
 
+@pytest.mark.timed
 def test_nothing_is_given_back_while_a_task_is_open() -> None:
     worker = Worker()
     assert not worker.is_open
     worker._task = object()
     assert worker.is_open
+
+
+def test_closing_a_task_forgets_what_was_compiled() -> None:
+    torch.compile(twice, backend="eager")(torch.ones(3))
+    assert _debug_get_cache_entry_list(twice.__code__)
+    Worker().close_task({}, ())
+    assert not _debug_get_cache_entry_list(twice.__code__)

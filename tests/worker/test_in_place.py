@@ -1,6 +1,4 @@
-"""Tests operators in place that are replaced before torch decomposes a program, and fake results that are known at
-once: graphs are those that torch makes alone.
-"""
+"""Operators in place that we replace, and fake results that are known at once: graphs are those that torch makes."""
 
 from __future__ import annotations
 
@@ -63,16 +61,23 @@ SHARED: dict[str, Call] = {
 }
 
 
-def _module(call: Call | nn.Module) -> nn.Module:
+def module_of(call: Call | nn.Module) -> nn.Module:
     return (call if isinstance(call, nn.Module) else Function(call)).eval()
 
 
-def _traced(module: nn.Module, x: torch.Tensor) -> tuple[Any, ...]:
+def traced(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[Any, ...]:
+    """What is compared of an export, or its error."""
     try:
-        found = export.trace(module, (x.clone(),), {})
+        traced_module = export.trace(module, tuple(x.clone() for x in inputs), {})
     except TaskError as error:
         return error.kind, error.message
-    return found.graph, found.input_specs, found.out_specs, found.ranges, found.written
+    return (
+        traced_module.graph,
+        traced_module.input_specs,
+        traced_module.out_specs,
+        traced_module.ranges,
+        traced_module.written,
+    )
 
 
 #: Composite operators that return their operand, or share its memory, though their schema does not say so.
@@ -86,17 +91,17 @@ UNTOLD: dict[str, Call] = {
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("name", [*ALONE, *SHARED])
 def test_graphs_are_those_of_torch(name: str, layout: torch.memory_format, monkeypatch: pytest.MonkeyPatch) -> None:
-    module, x = _module(ALONE.get(name) or SHARED[name]), IMAGES.contiguous(memory_format=layout)
-    mine = _traced(module, x)
+    module, x = module_of(ALONE.get(name) or SHARED[name]), IMAGES.contiguous(memory_format=layout)
+    mine = traced(module, (x,))
     assert mine[0] == "mutates_inputs" if name == "input" else isinstance(mine[0], dict)
     monkeypatch.setattr(export, "fast_fakes", nullcontext)
     monkeypatch.setattr(export, "out_of_place", lambda program: None)
-    assert mine == _traced(module, x)
+    assert mine == traced(module, (x,))
 
 
 def _in_place(call: Call | nn.Module) -> list[str]:
     """Operators in place that are left."""
-    program = export.export_program(_module(call), (IMAGES,), {}, export.default_free((IMAGES,), {}))
+    program = export.export_program(module_of(call), (IMAGES,), {}, export.default_free((IMAGES,), {}))
     out_of_place(program)
     targets = [node.target for node in program.graph.nodes if isinstance(node.target, OpOverload)]
     names = [target._schema.name.removeprefix("aten::") for target in targets]
@@ -116,7 +121,7 @@ def test_what_others_see_is_left_to_torch(name: str) -> None:
 
 @pytest.mark.parametrize("name", ALONE)
 def test_values_are_those_of_eager_mode(name: str) -> None:
-    module = _module(ALONE[name])
+    module = module_of(ALONE[name])
     program = export.export_program(module, (IMAGES,), {}, export.default_free((IMAGES,), {}))
     out_of_place(program)
     with torch.no_grad():

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from kernel_assistant.records.codec import to_builtins
 from kernel_assistant.worker.graph.export import export_graph
 from kernel_assistant.worker.opening.index_guard import IndexGuard
 from kernel_assistant.worker.opening.index_inputs import in_range, index_bounds
-from kernel_assistant.worker.opening.open_task import open_task
 from tests.generator.harness import Function
-from tests.judge.kernels import task
+from tests.worker.opened import module_text, open_text
 
 DIMS = {"B": 8, "B2": 6}
 
@@ -39,29 +42,27 @@ def _bounds(function: object, *args: torch.Tensor) -> dict[str, list[object]]:
     ],
 )
 def test_the_graph_says_what_an_input_indexes(function: object, size: str | None) -> None:
-    found = _bounds(function, torch.randn(8, 4), torch.randint(0, 8, (6,)))
-    assert [str(one) for one in found.get("x1", [])] == ([size] if size else [])
+    moved = _bounds(function, torch.randn(8, 4), torch.randint(0, 8, (6,)))
+    assert [str(one) for one in moved.get("x1", [])] == ([size] if size else [])
 
 
 @given(
-    values=st.lists(st.integers(-5, 7), min_size=1, max_size=12),
-    rows=st.integers(1, 12),
-    size=st.integers(1, 12),
-    dtype=st.sampled_from([torch.int64, torch.int32]),
+    st.lists(st.integers(-5, 7), min_size=1, max_size=12),
+    *[st.integers(1, 12)] * 2,
+    st.sampled_from([torch.int64, torch.int32]),
 )
 def test_indices_exist_at_every_size(values: list[int], rows: int, size: int, dtype: torch.dtype) -> None:
     declared = torch.tensor(values, dtype=dtype)
     resized = declared[torch.arange(rows) % len(values)]
-    found = in_range(declared, resized, ["B"], {"B": size}, {"B": 8})
-    assert found.shape == resized.shape
-    assert found.dtype == dtype
-    assert bool(((found >= -size) & (found < size)).all())
+    moved = in_range(declared, resized, ["B"], {"B": size}, {"B": 8})
+    assert (moved.shape, moved.dtype) == (resized.shape, dtype)
+    assert bool(((moved >= -size) & (moved < size)).all())
     if 1 < len(set(values)) == len(values) and min(values) >= 0 and rows <= size:
-        assert len(set(found.tolist())) == rows
+        assert len(set(moved.tolist())) == rows
     elif sorted(values) != values:
-        assert torch.equal(found < 0, resized < 0)
+        assert torch.equal(moved < 0, resized < 0)
     if len(values) > 1 and sorted(values) == values:
-        assert found.tolist() == sorted(found.tolist())
+        assert moved.tolist() == sorted(moved.tolist())
 
 
 def test_what_a_loss_ignores_stays() -> None:
@@ -87,47 +88,39 @@ CALLS = [
 ]
 
 
+def _refusal(call: Callable[[], object], watch: AbstractContextManager[object]) -> Exception | None:
+    """The error that refuses the call's indices."""
+    try:
+        with watch:
+            call()
+    except (IndexError, RuntimeError) as error:
+        return error
+    return None
+
+
 @given(values=st.lists(st.integers(-9, 9), min_size=6, max_size=6), number=st.integers(0, len(CALLS) - 1))
 def test_the_guard_refuses_what_the_cpu_refuses(values: list[int], number: int) -> None:
     """The guard is for GPUs, where an index outside ends the process's context. Here it has the CPU's own checks beside
     it: it may refuse nothing that these accept, and has to refuse what they refuse.
     """
     call, x, index = CALLS[number], torch.randn(8, 4), torch.tensor(values)
-    plain, guarded = None, None
-    try:
-        call(x, index)
-    except (IndexError, RuntimeError) as error:
-        plain = error
-    try:
-        with IndexGuard():
-            call(x, index)
-    except (IndexError, RuntimeError) as error:
-        guarded = error
+    plain, guarded = (_refusal(partial(call, x, index), watch) for watch in (nullcontext(), IndexGuard()))
     assert (plain is None) == (guarded is None), (plain, guarded)
     assert plain is None or (isinstance(guarded, IndexError) and "out of bounds for a dimension" in str(guarded))
 
 
-SOURCE = """
-import torch
-from torch import nn
+SOURCE = module_text(
+    """message = nodes.index_select(0, source) * weight.unsqueeze(-1)
+where = target.unsqueeze(-1).expand_as(message)
+return torch.zeros_like(nodes).scatter_add_(0, where, message)""",
+    "torch.randn(64, 8), *(torch.randint(0, 64, (512,)) for _ in range(2)), torch.rand(512)",
+    arguments="nodes, source, target, weight",
+)
 
 
-class Model(nn.Module):
-    def forward(self, nodes, source, target, weight):
-        message = nodes.index_select(0, source) * weight.unsqueeze(-1)
-        where = target.unsqueeze(-1).expand_as(message)
-        return torch.zeros_like(nodes).scatter_add_(0, where, message)
-
-
-def get_inputs():
-    source, target = (torch.randint(0, 64, (512,)) for _ in range(2))
-    return [torch.randn(64, 8), source, target, torch.rand(512)]
-"""
-
-
-def test_a_module_that_indexes_is_tried_at_other_sizes() -> None:
+def test_a_module_that_indexes_is_tried_at_other_sizes(tmp_path: Path) -> None:
     """Its table may become smaller than its indices say; then they are wrapped, where each such size was refused."""
-    opened = open_task(to_builtins(task(SOURCE, "Model")), "cpu")
+    opened = open_text(tmp_path, SOURCE)
     assert len(opened.held_out_dims()) == 3
     args, _ = opened.inputs(0, 1, dims={"B": 1, "B2": 40})
     assert int(args[1].max()) == 0

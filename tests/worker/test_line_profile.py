@@ -103,9 +103,9 @@ def test_a_line_is_never_less_than_the_operators_in_it(rows) -> None:
     for row in rows.values():
         assert sum(kernel["ms"] for kernel in row["kernels"]) <= row["ms"] * (1 + 1e-9)
     measured = {"aten::exp": [1.0, 3.0], "aten::mul": [2.0, 1.0]}
-    told = {serial: longest(measured, 2.0, one_by_one=serial) for serial in (True, False)}
-    assert [(row["name"], row["ms"]) for row in told[True]] == [("aten::exp", 1500.0), ("aten::mul", 500.0)]
-    assert [row["ms"] for row in told[False]] == pytest.approx([2000.0, 2000.0 / 3])
+    serial, others = (longest(measured, 2.0, one_by_one=each) for each in (True, False))
+    assert [(row["name"], row["ms"]) for row in serial] == [("aten::exp", 1500.0), ("aten::mul", 500.0)]
+    assert [row["ms"] for row in others] == pytest.approx([2000.0, 2000.0 / 3])
     assert [row["ms"] for row in longest(measured, 9.0, one_by_one=True)] == [3000.0, 1000.0]
     assert longest({}, 1.0, one_by_one=True) == []
 

@@ -4,23 +4,18 @@ import inspect
 import pickle
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from kernel_assistant.records import OpGraph, to_builtins
+from kernel_assistant.records import OpGraph
 from kernel_assistant.records.codec import from_builtins
-from kernel_assistant.source import build_task
-from kernel_assistant.worker.opening.open_task import OpenTask, open_task
+from kernel_assistant.worker.opening.open_task import OpenTask
 from kernel_assistant.worker.symbols import evaluate_size
+from tests.worker.opened import module_text, open_file, open_text
 
 GOOD = Path(__file__).parent.parent / "data" / "modules" / "good"
-
-
-def open_file(spec: object, **changes: Any) -> OpenTask:
-    task = build_task(str(spec), target="cpu", numerics="kernelbench")
-    return open_task({**to_builtins(task), **changes}, "cpu")
+SOFTMAX = (GOOD / "softmax_rows.py").read_text()
 
 
 def text_of(opened: OpenTask) -> str:
@@ -56,12 +51,8 @@ def test_softmax() -> None:
     opened = open_file(GOOD / "softmax_rows.py")
     check_promises(opened)
     assert text_of(opened) == (
-        "dims B\n"
-        "input x0 f32[B,64]\n"
-        "param p0 f32[64]\n"
-        "%n0 = mul.Tensor(%x0, %p0) f32[B,64]\n"
-        "%n1 = softmax.int(%n0, -1) f32[B,64]\n"
-        "return %n1\n"
+        "dims B\ninput x0 f32[B,64]\nparam p0 f32[64]\n%n0 = mul.Tensor(%x0, %p0) f32[B,64]\n"
+        "%n1 = softmax.int(%n0, -1) f32[B,64]\nreturn %n1\n"
     )
     assert opened.dims == {"B": 8} and opened.workload_dims == ({"B": 8},)
     assert opened.held_out_dims() == [{"B": 1}, {"B": 7}, {"B": 12}]
@@ -82,7 +73,7 @@ def test_several_workloads_share_one_graph() -> None:
 
 
 def test_a_size_that_differs_between_workloads_is_free() -> None:
-    text = (GOOD / "softmax_rows.py").read_text().replace("x * self.scale", "x + 1")
+    text = SOFTMAX.replace("x * self.scale", "x + 1")
     opened = open_file(GOOD / "softmax_rows.py", content=text, workloads=[row("a", 8, 64), row("b", 8, 100)])
     assert opened.workload_dims == ({"B": 8, "B2": 64}, {"B": 8, "B2": 100})
     assert "softmax.int(%n0, -1) f32[B,B2]" in text_of(opened)
@@ -137,16 +128,13 @@ def test_package_with_relative_import_and_dataclass() -> None:
 
 def test_content_counts_and_edited_helpers_are_read_again(tmp_path: Path) -> None:
     (tmp_path / "helper_for_net.py").write_text("FACTOR = 2\n")
-    text = (GOOD / "softmax_rows.py").read_text()
-    (tmp_path / "net.py").write_text(
-        "import helper_for_net\n" + text.replace("x * self.scale", "x * helper_for_net.FACTOR")
-    )
-    first = open_file(tmp_path / "net.py")
+    text = "import helper_for_net\n" + SOFTMAX.replace("x * self.scale", "x * helper_for_net.FACTOR")
+    first = open_text(tmp_path, text)
     (tmp_path / "helper_for_net.py").write_text("FACTOR = 3  # edited\n")
-    second = open_file(tmp_path / "net.py")
+    second = open_text(tmp_path, text)
     assert [task.graph["nodes"][0]["args"][1] for task in (first, second)] == [2, 3]
     assert first.module is not second.module
-    unsaved = open_file(tmp_path / "net.py", content=text.replace("softmax", "log_softmax"))
+    unsaved = open_text(tmp_path, text, content=SOFTMAX.replace("softmax", "log_softmax"))
     assert unsaved.graph["nodes"][-1]["op"] == "log_softmax.int"
     assert "log_softmax" in inspect.getsource(type(unsaved.model))
 
@@ -162,64 +150,43 @@ def test_same_seed_same_module_and_inputs() -> None:
 
 
 def test_prints_of_the_users_code_do_not_reach_stdout(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    text = (GOOD / "softmax_rows.py").read_text()
-    (tmp_path / "net.py").write_text(
-        "print('imported')\n" + text.replace("        return", "        print('ran'); return")
-    )
-    open_file(tmp_path / "net.py")
+    open_text(tmp_path, "print('imported')\n" + SOFTMAX.replace("        return", "        print('ran'); return"))
     captured = capfd.readouterr()
     assert captured.out == "" and "imported" in captured.err and "ran" in captured.err
 
 
-def test_training_mode_and_gradients(tmp_path: Path) -> None:
+def test_training_mode_and_gradients() -> None:
     opened = open_file(GOOD / "softmax_rows.py", training=True)
     assert opened.model.training
     assert not any(parameter.requires_grad for parameter in opened.model.parameters())
 
 
 def test_constant_output_is_recorded(tmp_path: Path) -> None:
-    text = (GOOD / "softmax_rows.py").read_text().replace("torch.softmax(x * self.scale, dim=-1)", "x - x")
-    (tmp_path / "zero.py").write_text(text)
-    assert open_file(tmp_path / "zero.py").facts["constant_output"] is True
+    text = SOFTMAX.replace("torch.softmax(x * self.scale, dim=-1)", "x - x")
+    assert open_text(tmp_path, text).facts["constant_output"] is True
 
 
 def test_sizes_that_torch_traces_wrongly_are_fixed(tmp_path: Path) -> None:
     # torch 2.13 says that this loss is a scalar once its sizes are symbolic; what runs is what counts.
     text = (GOOD / "token_loss.py").read_text().replace("targets.flatten())", "targets.flatten(), reduction='none')")
-    (tmp_path / "net.py").write_text(text)
-    opened = open_file(tmp_path / "net.py")
+    opened = open_text(tmp_path, text)
     (output,) = opened.call(*opened.inputs(0, 1))
     assert [evaluate_size(size, opened.dims) for size in opened.out_specs[0]["shape"]] == list(output.shape) == [72]
 
 
 def test_float64_falls_back(tmp_path: Path) -> None:
-    (tmp_path / "raw.py").write_text(RAW)
-    opened = open_file(tmp_path / "raw.py")
+    raw = "if x.dtype != torch.float32:\n    raise TypeError('float32 only')\nreturn x * 2"
+    text = module_text(raw, "torch.randn(4, 3)").replace("[torch.randn(4, 3)]", "torch.randn(4, 3)  # no list")
+    opened = open_text(tmp_path, text)
     args, kwargs = opened.inputs(0, 1)
     (output,) = opened.call64(args, kwargs)
     assert not opened.reference_is_float64 and output.dtype == torch.float64 and opened.facts["float64_failure"]
     assert torch.equal(output, opened.call(args, kwargs)[0].double())
 
 
-RAW = """
-import torch
-from torch import nn
-
-class Raw(nn.Module):
-    def forward(self, x):
-        if x.dtype != torch.float32:
-            raise TypeError("float32 only")
-        return x * 2
-
-def get_inputs():
-    return torch.randn(4, 3)
-"""
-
-
 @pytest.mark.gpu
 def test_on_the_gpu() -> None:
-    task = build_task(str(GOOD / "token_loss.py"), target="cuda", numerics="kernelbench")
-    opened = open_task(to_builtins(task), "cuda:0")
+    opened = open_file(GOOD / "token_loss.py", "cuda")
     check_promises(opened)
     assert all(value.is_cuda for value in opened.constants().values())
     assert text_of(opened) == text_of(open_file(GOOD / "token_loss.py"))
@@ -236,11 +203,6 @@ NEVER = {
 @pytest.mark.parametrize("reason", NEVER)
 def test_what_keeps_kernels_from_ever_running_is_known_at_the_start(tmp_path: Path, reason: str) -> None:
     built, called = NEVER[reason]
-    path = tmp_path / "model.py"
-    path.write_text(
-        "import torch\n\n\nclass Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
-        f"        self.out = torch.nn.Identity()\n        {built}\n\n    def forward(self, x):\n        {called}\n"
-        "        return self.out(x + 1)\n\n\ndef get_inputs():\n    return [torch.ones(4)]\n"
-    )
-    said = open_file(path).facts["never_runs"]
+    text = module_text(f"{called}\nreturn self.out(x + 1)", "torch.ones(4)", f"self.out = nn.Identity()\n{built}")
+    said = open_text(tmp_path, text).facts["never_runs"]
     assert said.startswith(reason) and bool(said) == bool(reason)

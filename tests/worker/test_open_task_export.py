@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from operator import add, mul, sub
 from typing import Any
 
 import pytest
@@ -13,37 +14,33 @@ from kernel_assistant.records import OpGraph
 from kernel_assistant.records.codec import from_builtins
 from kernel_assistant.worker.graph.export import export_graph, trace
 from kernel_assistant.worker.symbols import InexpressibleError, Symbols, evaluate_size, solve_dims
-
-
-class Call(nn.Module):
-    def __init__(self, function: Any) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, a: Any, b: Any = None, c: Any = None) -> Any:
-        return self.function(*[tensor for tensor in (a, b, c) if tensor is not None])
+from tests.generator.harness import Function
 
 
 def text(function: Any, *args: torch.Tensor) -> str:
-    return from_builtins(export_graph(Call(function), args, {}), OpGraph).text()
+    return from_builtins(export_graph(Function(function), args, {}), OpGraph).text()
 
 
 X = torch.randn(8, 6)
+#: Where a slice without an end ends.
+END = (1 << 63) - 1
+
+
+def _with_grad(x: torch.Tensor) -> torch.Tensor:
+    with torch.enable_grad():
+        return x * 2
+
 
 LINES = {
     "high-level operators stay": (
         lambda x: F.layer_norm(F.gelu(x, approximate="tanh"), [6]).log_softmax(-1),
         (
-            "%n0 = gelu(%x0, approximate=tanh) f32[B,6]\n"
-            "%n1 = layer_norm(%n0, [6]) f32[B,6]\n"
+            "%n0 = gelu(%x0, approximate=tanh) f32[B,6]\n%n1 = layer_norm(%n0, [6]) f32[B,6]\n"
             "%n2 = log_softmax.int(%n1, -1) f32[B,6]\n"
         ),
     ),
     "sizes are expressions": (lambda x: x.view(x.shape[0] * 3, 2), "%n0 = view(%x0, [B*3, 2]) f32[B*3,2]\n"),
-    "half of the rows": (
-        lambda x: x[::2],
-        "%n0 = slice.Tensor(%x0, 0, 0, 9223372036854775807, 2) f32[(B+1)//2,6]/12,1\n",
-    ),
+    "half of the rows": (lambda x: x[::2], f"%n0 = slice.Tensor(%x0, 0, 0, {END}, 2) f32[(B+1)//2,6]/12,1\n"),
     "a size as a number": (lambda x: x.sum(0) / x.shape[0], "%n1 = div.Tensor(%n0, B) f32[6]\n"),
     "new tensors": (
         lambda x: x + torch.ones(x.shape[0], 1, device=x.device),
@@ -60,10 +57,7 @@ LINES = {
             "%n3 = cat([%n0, %n1, %n2]) f32[4]\n%n4 = view(%n3, [4, 1]) f32[4,1]\n"
         ),
     ),
-    "several results": (
-        lambda x: x.max(dim=1)[0],
-        "%n0 = max.dim(%x0, 1) f32[B]\n%n1 = getitem(%n0, 0) f32[B]\n",
-    ),
+    "several results": (lambda x: x.max(1)[0], "%n0 = max.dim(%x0, 1) f32[B]\n%n1 = getitem(%n0, 0) f32[B]\n"),
     "infinities": (
         lambda x: x.masked_fill(x > 0, float("-inf")),
         "%n0 = gt.Scalar(%x0, 0) b1[B,6]\n%n1 = masked_fill.Scalar(%x0, %n0, -inf) f32[B,6]\n",
@@ -74,10 +68,7 @@ LINES = {
         lambda x: F.dropout(x.clone().detach().contiguous(), 0.5, False).view(x.shape) * 2,
         "%n0 = mul.Tensor(%x0, 2)",
     ),
-    "equal calls are one": (
-        lambda x: torch.exp(x) + torch.exp(x),
-        "%n0 = exp(%x0) f32[B,6]\n%n1 = add.Tensor(%n0, %n0)",
-    ),
+    "equal calls are one": (lambda x: x.exp() + x.exp(), "%n0 = exp(%x0) f32[B,6]\n%n1 = add.Tensor(%n0, %n0)"),
     "what nobody reads": (
         lambda x: (x.exp(), x * 2)[1],
         "input x0 f32[B,6]\n%n0 = mul.Tensor(%x0, 2) f32[B,6]\nreturn %n0\n",
@@ -89,40 +80,36 @@ LINES = {
 }
 
 
-def _with_grad(x: torch.Tensor) -> torch.Tensor:
-    with torch.enable_grad():
-        return x * 2
-
-
-@pytest.mark.parametrize(("function", "expected"), LINES.values(), ids=LINES.keys())
-def test_text(function: Any, expected: str) -> None:
-    assert expected in text(function, X)
-
-
 CLASSES = torch.tensor([0, 5, 1, 1, 2, 3, 4, 0])
-LOSSES = {
-    "cross entropy": (lambda x, t: F.cross_entropy(x, t, reduction="none"), "f32[B]\nreturn"),
-    "negative log-likelihood": (lambda x, t: F.nll_loss(x, t, reduction="none"), "f32[B]\nreturn"),
-    "what reads them": (
+#: Calls with other operands than X alone. Losses without reduction keep their rows.
+CALLS = {
+    "cross entropy": (lambda x, t: F.cross_entropy(x, t, reduction="none"), "f32[B]\nreturn", X, CLASSES),
+    "negative log-likelihood": (lambda x, t: F.nll_loss(x, t, reduction="none"), "f32[B]\nreturn", X, CLASSES),
+    "what reads a loss": (
         lambda x, t: F.cross_entropy(x, t, reduction="none").exp() * 2,
         "%n1 = exp(%n0) f32[B]\n%n2 = mul.Tensor(%n1, 2) f32[B]\n",
+        *(X, CLASSES),
     ),
-    "reduced": (F.cross_entropy, "f32[]\nreturn"),
+    "a reduced loss": (F.cross_entropy, "f32[]\nreturn", X, CLASSES),
+    "unused inputs keep their number": (
+        lambda a, b, c: a * c,
+        "input x0 f32[B,6]\ninput x2 f32[B,6]\n%n0 = mul.Tensor(%x0, %x2)",
+        *(X, torch.randn(3), X),
+    ),
+    "one tensor twice is two inputs": (lambda a, b: a * b, "mul.Tensor(%x0, %x1)", X, X),
+    "strides of an input": (lambda x: x.exp(), "input x0 f32[B,6]/1,B", torch.randn(6, 8).t()),
+    "what cannot be written fixes the sizes": (
+        lambda x: x * (1.0 / x.shape[0]),
+        "input x0 f32[8,6]\n%n0 = mul.Tensor(%x0, 0.125) f32[8,6]\nreturn %n0\n",
+        X,
+    ),
 }
 
 
-@pytest.mark.parametrize(("function", "expected"), LOSSES.values(), ids=LOSSES.keys())
-def test_losses_without_reduction_keep_their_rows(function: Any, expected: str) -> None:
-    assert expected in text(function, X, CLASSES)
-
-
-def test_unused_inputs_keep_their_number() -> None:
-    graph = text(lambda a, b, c: a * c, X, torch.randn(3), X)
-    assert "input x0 f32[B,6]\ninput x2 f32[B,6]\n%n0 = mul.Tensor(%x0, %x2)" in graph
-
-
-def test_one_tensor_given_twice_is_two_inputs() -> None:
-    assert "mul.Tensor(%x0, %x1)" in text(lambda a, b: a * b, X, X)
+@pytest.mark.parametrize("name", [*LINES, *CALLS])
+def test_text(name: str) -> None:
+    function, expected, *args = CALLS[name] if name in CALLS else (*LINES[name], X)
+    assert expected in text(function, *args)
 
 
 def test_independent_and_fixed_dimensions() -> None:
@@ -133,20 +120,10 @@ def test_independent_and_fixed_dimensions() -> None:
     assert text(lambda a: a.view(8, 2, 3) + 1, X).startswith("input x0 f32[8,6]")
 
 
-def test_expressions_that_cannot_be_written_fix_the_sizes() -> None:
-    assert text(lambda x: x * (1.0 / x.shape[0]), X) == (
-        "input x0 f32[8,6]\n%n0 = mul.Tensor(%x0, 0.125) f32[8,6]\nreturn %n0\n"
-    )
-
-
-def test_strided_input() -> None:
-    assert "input x0 f32[B,6]/1,B" in text(lambda x: x.exp(), torch.randn(6, 8).t())
-
-
 def test_branch_on_a_size_limits_the_range() -> None:
-    traced = trace(Call(lambda x: x * 2 if x.shape[0] > 4 else x), (X,), {})
+    traced = trace(Function(lambda x: x * 2 if x.shape[0] > 4 else x), (X,), {})
     assert traced.ranges == {"B": (5, None)}
-    assert trace(Call(lambda x: x * 2), (X,), {}).ranges == {"B": (1, None)}
+    assert trace(Function(lambda x: x * 2), (X,), {}).ranges == {"B": (1, None)}
 
 
 def test_equal_modules_give_equal_text() -> None:
@@ -179,6 +156,13 @@ class FakeSize:
         self.expr = expr
 
 
+def _symbols(*expressions: Any) -> Symbols:
+    symbols = Symbols()
+    for expression in expressions:
+        symbols.add(FakeSize(expression))
+    return symbols
+
+
 @st.composite
 def size_trees(draw: st.DrawFn) -> Any:
     """Polynomials and floor divisions over two symbols, as torch builds them."""
@@ -191,9 +175,7 @@ def size_trees(draw: st.DrawFn) -> Any:
     def grow(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         pairs = st.tuples(inner, inner)
         return st.one_of(
-            pairs.map(lambda pair: pair[0] + pair[1]),
-            pairs.map(lambda pair: pair[0] - pair[1]),
-            pairs.map(lambda pair: pair[0] * pair[1]),
+            *(pairs.map(lambda pair, apply=apply: apply(*pair)) for apply in (add, sub, mul)),
             st.tuples(inner, st.integers(1, 7)).map(lambda pair: FloorDiv(*pair)),
         )
 
@@ -203,9 +185,7 @@ def size_trees(draw: st.DrawFn) -> Any:
 @given(size_trees(), st.integers(1, 50), st.integers(1, 50))
 def test_written_sizes_have_the_value_of_the_tree(case: Any, first: int, second: int) -> None:
     tree, b, c = case
-    symbols = Symbols()
-    symbols.add(FakeSize(b))
-    symbols.add(FakeSize(c))
+    symbols = _symbols(b, c)
     assert symbols.names == ["B", "B2"]
     dims = {"B": first, "B2": second}
     written = symbols.text(FakeSize(tree))
@@ -216,8 +196,7 @@ def test_written_sizes_have_the_value_of_the_tree(case: Any, first: int, second:
 def test_sizes_outside_the_language() -> None:
     sympy = pytest.importorskip("sympy")
     symbol = sympy.Symbol("s0", integer=True, positive=True)
-    symbols = Symbols()
-    symbols.add(FakeSize(symbol))
+    symbols = _symbols(symbol)
     for tree in (sympy.Max(symbol, 3), symbol**-1, sympy.Symbol("u0"), sympy.floor(symbol / symbol**2)):
         with pytest.raises(InexpressibleError):
             symbols.text(FakeSize(tree))
@@ -236,7 +215,7 @@ def test_dimensions_are_found_again(first: int, second: int, slope: int, offset:
 
 def test_many_numbers_stay_a_buffer() -> None:
     numbers = [float(number) for number in range(65)]
-    traced = trace(Call(lambda x: x + torch.tensor(numbers)), (torch.randn(3, 65),), {})
+    traced = trace(Function(lambda x: x + torch.tensor(numbers)), (torch.randn(3, 65),), {})
     ((kind, _, tensor),) = traced.constants.values()
     assert kind == "buffer" and tensor is not None and tensor.tolist() == numbers
     assert "full([65], 1.0)" in text(lambda x: x + torch.tensor([1.0] * 65), torch.randn(3, 65))

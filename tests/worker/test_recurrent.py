@@ -1,6 +1,4 @@
-"""Recurrent layers for which fake tensors use PyTorch's decompositions: the results have the shapes of a real run, and
-not every step is computed for that.
-"""
+"""Recurrent layers have results with the shapes of a real run, and not every step is computed for that."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ import pytest
 import torch
 from torch._decomp import decompositions
 
-from kernel_assistant.worker.graph.export import export_program, trace
+from kernel_assistant.worker.graph.export import ExportedModule, export_program, trace
 
 B = 3
 
@@ -35,9 +33,7 @@ MODULES = {
 
 @pytest.fixture(params=["as it is", "before 2.13"])
 def version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """This PyTorch, and this PyTorch with the states of versions before 2.13 (`squeeze(1)` of [1, B, H], now
-    `squeeze(0)`).
-    """
+    """This PyTorch, and with the states of versions before 2.13 (`squeeze(1)` of [1, B, H], now `squeeze(0)`)."""
     current = decompositions.one_layer_lstm
 
     def older(inputs: Any, hidden: Any, *args: Any, **kwargs: Any) -> Any:
@@ -50,15 +46,20 @@ def version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     assert decompositions.one_layer_lstm is (current if request.param == "as it is" else older)
 
 
+def _shaped_as_run(model: torch.nn.Module, steps: int) -> ExportedModule:
+    """The export, whose outputs have the shapes of a real run."""
+    model.eval().requires_grad_(False)
+    x = torch.randn(steps, B, 8, dtype=next(model.parameters()).dtype)
+    traced = trace(model, (x,), {}, [frozenset[int]()])
+    shapes = [[int(size) for size in spec["shape"]] for spec in traced.out_specs]
+    assert shapes == [list(tensor.shape) for tensor in model(x)]
+    return traced
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_states_have_the_shapes_of_a_real_run(name: str, version: str) -> None:
-    model = MODULES[name].eval().requires_grad_(False)
-    x = torch.randn(B, B, 8, dtype=next(model.parameters()).dtype)
-    wanted = model(x)
-    traced = trace(model, (x,), {}, [frozenset[int]()])
+    traced = _shaped_as_run(MODULES[name], B)
     assert [node["op"] for node in traced.graph["nodes"]].count("lstm.input") == 1
-    shapes = [[int(size) for size in spec["shape"]] for spec in traced.out_specs]
-    assert shapes == [list(tensor.shape) for tensor in wanted]
 
 
 def test_a_free_batch_stays_free(version: str) -> None:
@@ -79,11 +80,7 @@ RECURRENT = {
 
 @pytest.mark.parametrize("name", RECURRENT)
 def test_others_have_the_shapes_of_a_real_run(name: str) -> None:
-    model = RECURRENT[name]().eval().requires_grad_(False)
-    x = torch.randn(7, B, 8, dtype=next(model.parameters()).dtype)
-    traced = trace(model, (x,), {}, [frozenset[int]()])
-    shapes = [[int(size) for size in spec["shape"]] for spec in traced.out_specs]
-    assert shapes == [list(tensor.shape) for tensor in model(x)]
+    _shaped_as_run(RECURRENT[name](), 7)
 
 
 def test_a_long_sequence_takes_no_more_steps_than_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None:

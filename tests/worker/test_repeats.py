@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.export import ExportedProgram
 
 from kernel_assistant.worker.opening.task_checks import check_repeats
 from kernel_assistant.worker.process.worker_errors import TaskError
-
-ATTENTION = (torch.randn(1, 2, 8, 16),)
 
 
 class Drops(nn.Module):
@@ -21,6 +20,10 @@ class Drops(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=self.share)
+
+
+def _attention(dropped: float) -> ExportedProgram:
+    return torch.export.export(Drops(dropped), (torch.randn(1, 2, 8, 16),))
 
 
 def _differs(dtype: torch.dtype, by: float) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
@@ -43,7 +46,7 @@ def _differs(dtype: torch.dtype, by: float) -> tuple[list[torch.Tensor], list[to
 )
 def test_a_difference_is_rounding_or_not(dtype: torch.dtype, by: float, is_rounding: bool) -> None:
     first, second = _differs(dtype, by)
-    program = torch.export.export(Drops(0.0), ATTENTION)
+    program = _attention(0.0)
     assert check_repeats(first, first, "Model", program)
     if is_rounding:
         assert not check_repeats(first, second, "Model", program)
@@ -55,7 +58,7 @@ def test_a_difference_is_rounding_or_not(dtype: torch.dtype, by: float, is_round
 def test_what_is_kept_or_not_known_is_no_rounding() -> None:
     first, second = _differs(torch.bfloat16, 2e-2)
     with pytest.raises(TaskError, match=r"each call changes self.hidden"):
-        check_repeats(first, second, "Model", torch.export.export(Drops(0.0), ATTENTION), ["changes self.hidden"])
+        check_repeats(first, second, "Model", _attention(0.0), ["changes self.hidden"])
     with pytest.raises(TaskError, match="gives different results"):
         check_repeats(first, second, "Model", None)
 
@@ -75,11 +78,6 @@ def test_what_would_draw_while_training_draws_nothing(module: nn.Module, x: torc
     assert not check_repeats(first, second, "Model", torch.export.export(module, (x,)))
 
 
-def test_a_small_difference_is_let_pass_whatever_is_drawn() -> None:
-    first, second = _differs(torch.float32, 4e-7)
-    assert not check_repeats(first, second, "Drops", torch.export.export(Drops(0.5), ATTENTION))
-
-
 class Branches(nn.Module):
     """Draws in a branch."""
 
@@ -93,8 +91,8 @@ def test_what_is_drawn_in_a_branch_is_found() -> None:
         check_repeats(first, second, "Branches", torch.export.export(Branches(), (torch.ones(3),)))
 
 
-def test_what_is_drawn_at_random_is_no_rounding() -> None:
+def test_what_is_drawn_at_random_is_no_rounding_where_the_difference_is_large() -> None:
+    assert not check_repeats(*_differs(torch.float32, 4e-7), "Drops", _attention(0.5))
     first, second = _differs(torch.bfloat16, 2e-2)
-    assert not check_repeats(first, second, "Drops", torch.export.export(Drops(0.0), ATTENTION))
     with pytest.raises(TaskError, match="it draws random numbers: scaled_dot_product_attention"):
-        check_repeats(first, second, "Drops", torch.export.export(Drops(0.5), ATTENTION))
+        check_repeats(first, second, "Drops", _attention(0.5))

@@ -8,31 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from kernel_assistant.records.codec import to_builtins
-from kernel_assistant.source.build import build_task
 from kernel_assistant.worker.applied_checks.applied_timing import ParentModule, _parents_exact, same_values
-from kernel_assistant.worker.opening.open_task import OpenTask, open_task
+from tests.worker.opened import module_text, open_text
 
 #: Of a constant row a norm divides rounding noise by the square root of its epsilon.
-NOISE = """
-import torch
-from torch import nn
-
-
-class Net(nn.Module):
-    def forward(self, x):
-        return (x - x.mean(-1, keepdim=True)) * {factor}
-
-
-def get_inputs():
-    return [torch.full((8, 1000), 0.1) * torch.arange(1, 9).unsqueeze(1)]
-"""
-
-
-def opened(folder: Path, factor: str) -> OpenTask:
-    path = folder / "net.py"
-    path.write_text(NOISE.format(factor=factor))
-    return open_task(to_builtins(build_task(str(path), target="cpu", numerics="kernelbench")), "cpu")
+NOISE = module_text(
+    "return (x - x.mean(-1, keepdim=True)) * FACTOR", "torch.full((8, 1000), 0.1) * torch.arange(1, 9).unsqueeze(1)"
+)
 
 
 class InAnotherOrder(torch.nn.Module):
@@ -49,7 +31,7 @@ class InAnotherOrder(torch.nn.Module):
 
 @pytest.mark.parametrize("inside", [False, True], ids=["alone", "in a parent"])
 def test_a_result_within_pytorchs_own_error_is_right_and_one_beyond_is_not(tmp_path: Path, inside: bool) -> None:
-    task = opened(tmp_path, "1e8")
+    task = open_text(tmp_path, NOISE.replace("FACTOR", "1e8"))
     call = task.inputs(0, 7)
     theirs = task.call(*call)[0]
     exact = task.call64(*call)[0]
@@ -67,7 +49,7 @@ def test_a_result_within_pytorchs_own_error_is_right_and_one_beyond_is_not(tmp_p
 
 
 def test_where_nothing_is_magnified_a_hundredth_is_enough_as_before(tmp_path: Path) -> None:
-    task = opened(tmp_path, "1.0")
+    task = open_text(tmp_path, NOISE.replace("FACTOR", "1.0"))
     call = task.inputs(0, 7)
     assert same_values(task, task.model, InAnotherOrder(1.0), call)
     assert not same_values(task, task.model, InAnotherOrder(1.0, wrong=0.1), call)

@@ -11,6 +11,7 @@ from kernel_assistant.environment.stage_messages import of_side_effects
 from kernel_assistant.session.reporting.report import facts
 from kernel_assistant.worker.opening.open_task import open_task
 from tests.common import results
+from tests.worker.opened import commented
 
 MODULE = """
 import subprocess, torch
@@ -33,22 +34,7 @@ class Gate(torch.nn.Module):
 def effects(folder: Path, code: str) -> list[str]:
     path = folder / "gate.py"
     path.write_text(MODULE.format(code=code))
-    task = {
-        "path": str(path),
-        "content": path.read_text(),
-        "class_name": "Gate",
-        "source": "comment",
-        "workloads": [{"name": "default", "args": "(torch.randn(3, 4),)", "kwargs": ""}],
-        "init": "",
-        "init_kwargs": "",
-        "search_path": [str(folder)],
-        "module_name": "gate",
-        "target": "cpu",
-        "numerics": "kernelbench",
-        "training": False,
-        "seed": 42,
-    }
-    return list(open_task(task, "cpu").facts["side_effects"])
+    return list(open_task(commented(path, "Gate", "(torch.randn(3, 4),)"), "cpu").facts["side_effects"])
 
 
 @pytest.mark.parametrize(

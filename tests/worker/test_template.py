@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,9 @@ from kernel_assistant.worker.template import COUNT_DEVICES, devices_counted_else
 from tests.common.tasks import task_of
 
 pytestmark = pytest.mark.programs
+
+#: The environment of a worker that is a program of its own.
+OFF = {VARIABLE: "off"}
 
 #: A user's module. What it finds goes into a file; then it fails, so that nothing else is done with it.
 MODULE = """
@@ -78,27 +83,27 @@ def own_template(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
 
 
-@pytest.fixture
-def forked(tmp_path: Path) -> Iterator[WorkerClient]:
-    yield from started(tmp_path)
+@contextmanager
+def started(template_seconds: float = math.inf, **env: str) -> Iterator[WorkerClient]:
+    """A worker that has answered, and that ends with the block."""
+    worker = WorkerClient(sys.executable, env=env, template_seconds=template_seconds)
+    try:
+        worker.start()
+        yield worker
+    finally:
+        worker.kill()
 
 
 @pytest.fixture
-def other(tmp_path: Path) -> Iterator[WorkerClient]:
-    """Another worker from the same template."""
-    yield from started(tmp_path)
+def forked() -> Iterator[WorkerClient]:
+    with started() as worker:
+        yield worker
 
 
 @pytest.fixture
-def executed(tmp_path: Path) -> Iterator[WorkerClient]:
-    yield from started(tmp_path, **{VARIABLE: "off"})
-
-
-def started(folder: Path, **env: str) -> Iterator[WorkerClient]:
-    worker = WorkerClient(sys.executable, log=folder / "log", env=env)
-    worker.start()
-    yield worker
-    worker.close()
+def executed() -> Iterator[WorkerClient]:
+    with started(**OFF) as worker:
+        yield worker
 
 
 def template_of(worker: WorkerClient) -> psutil.Process:
@@ -112,15 +117,11 @@ def test_what_a_module_finds_is_what_it_finds_in_a_worker_with_a_process_of_its_
 ) -> None:
     monkeypatch.chdir(tmp_path)
     env = {GPU_SHARE: "0.25", "XDG_DATA_HOME": str(tmp_path)}
-    ours, theirs = WorkerClient(sys.executable, env=env), WorkerClient(sys.executable, env={**env, VARIABLE: "off"})
-    try:
-        hellos = [{**worker.start(), "pid": 0} for worker in (ours, theirs)]
+    with started(**env) as ours, started(**env, **OFF) as theirs:
+        hellos = [{**worker.hello, "pid": 0} for worker in (ours, theirs)]
         assert hellos[0] == hellos[1]
         assert ours.hello["pid"] == ours.process.pid and template_of(ours).ppid() == os.getpid()
         here, there = seen(ours, tmp_path, EVERYTHING), seen(theirs, tmp_path, EVERYTHING)
-    finally:
-        ours.kill()
-        theirs.kill()
     assert there["environment"].pop(VARIABLE) == "off"
     assert here == there
     assert here["environment"][GPU_SHARE] == "0.25" and here["folder"] == str(tmp_path)
@@ -136,9 +137,10 @@ def test_the_pool_is_its_own_and_bound_as_in_a_process_of_its_own(forked: Worker
     assert len(pool(forked)) == forked.hello["threads"]
 
 
-def test_two_draw_different_numbers(forked: WorkerClient, other: WorkerClient, tmp_path: Path) -> None:
-    assert template_of(forked) == template_of(other)
-    one, two = seen(forked, tmp_path, NUMBERS), seen(other, tmp_path, NUMBERS)
+def test_two_draw_different_numbers(forked: WorkerClient, tmp_path: Path) -> None:
+    with started() as other:
+        assert template_of(forked) == template_of(other)
+        one, two = seen(forked, tmp_path, NUMBERS), seen(other, tmp_path, NUMBERS)
     assert all(left != right for left, right in zip(one, two, strict=True))
 
 
@@ -148,13 +150,9 @@ def test_a_template_has_one_thread_no_device_and_no_module_of_a_user(forked: Wor
     assert template.num_threads() == 1
     links = [os.readlink(path) for path in Path(f"/proc/{template.pid}/fd").iterdir()]
     assert not [link for link in links if link.startswith("/dev/") and link != "/dev/null"]
-    worker = WorkerClient(sys.executable)
-    try:
-        worker.start()
+    with started() as worker:
         assert template_of(worker) == template
         found = seen(worker, tmp_path, "found = [sorted(sys.modules), sys.modules['torch'].cuda.is_initialized()]")
-    finally:
-        worker.kill()
     assert "module_of_a_user" not in found[0] and "torch._dynamo" in found[0] and not found[1]
 
 
@@ -180,12 +178,7 @@ def test_it_looks_like_a_worker_to_who_lists_processes(forked: WorkerClient, exe
 
 def test_what_an_interpreter_sets_when_it_starts_is_set(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import os\nos.environ['SET'] = os.environ.pop('GIVEN') + ' again'\n")
-    env = {"PYTHONPATH": str(tmp_path), "GIVEN": "once"}
-    worker = WorkerClient(sys.executable, env=env, template_seconds=0.0)
-    try:
-        worker.start()
+    with started(0.0, PYTHONPATH=str(tmp_path), GIVEN="once") as worker:
         template_of(worker)
         found = seen(worker, tmp_path, "found = dict(os.environ)")
-    finally:
-        worker.kill()
     assert found["SET"] == "once again" and "GIVEN" not in found

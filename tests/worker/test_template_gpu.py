@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
 import pytest
 
 from kernel_assistant.environment.template_key import VARIABLE
-from kernel_assistant.environment.worker_client import WorkerClient
-from tests.worker.test_template import seen, template_of
+from tests.worker.test_template import OFF, seen, started, template_of
 
 pytestmark = pytest.mark.gpu
 
@@ -30,22 +30,16 @@ def test_it_computes_what_a_worker_with_a_process_of_its_own_computes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
-    own = WorkerClient(sys.executable, env={VARIABLE: "off"})
-    workers = [WorkerClient(sys.executable) for _ in range(3)]
     seconds = []
-    try:
-        own.start()
-        expected = seen(own, tmp_path, ON_GPU)
+    with ExitStack() as held:
+        expected = seen(held.enter_context(started(**OFF)), tmp_path, ON_GPU)
         assert expected[0]
-        for worker in workers:
+        for _ in range(3):
             began = time.perf_counter()
-            worker.start()
+            worker = held.enter_context(started())
             seconds.append(time.perf_counter() - began)
             assert seen(worker, tmp_path, ON_GPU) == expected
             assert not devices_of(template_of(worker))
-    finally:
-        for worker in (own, *workers):
-            worker.kill()
     with capsys.disabled():
         sys.stdout.write(f"\n  seconds until a forked worker answers: {', '.join(f'{one:.2f}' for one in seconds)}\n")
 

@@ -12,13 +12,10 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kernel_assistant.records.codec import to_builtins
-from kernel_assistant.source.build import build_task
 from kernel_assistant.worker.judge import Judge
 from kernel_assistant.worker.measuring.baselines import Baselines
-from kernel_assistant.worker.measuring.roofline import Roofline
 from kernel_assistant.worker.opening import tensor_cores
-from kernel_assistant.worker.opening.open_task import OpenTask, open_task
+from kernel_assistant.worker.opening.open_task import OpenTask
 from kernel_assistant.worker.opening.tensor_cores import (
     ChannelsLastConvolutions,
     may_use_tensor_cores,
@@ -27,6 +24,7 @@ from kernel_assistant.worker.opening.tensor_cores import (
 from kernel_assistant.worker.verifying.cases import Case
 from kernel_assistant.worker.verifying.numerics import is_as_inexact, less_exact
 from kernel_assistant.worker.verifying.verification import IncorrectOutput, WorstErrors, check_outputs, expect
+from tests.worker.opened import UNKNOWN, module_text, open_text
 
 IMAGES = torch.randn(2, 8, 9, 7, generator=torch.Generator().manual_seed(0))
 MODULES: list[tuple[nn.Module, torch.Tensor]] = [
@@ -36,27 +34,7 @@ MODULES: list[tuple[nn.Module, torch.Tensor]] = [
     (nn.Conv3d(4, 6, 2), IMAGES.reshape(2, 4, 2, 9, 7)),
     (nn.Conv1d(8, 6, 3), IMAGES[..., 0]),
 ]
-CONVOLUTION = """
-import torch
-from torch import nn
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(8, 4, 3)
-
-    def forward(self, x):
-        return self.conv(x).relu()
-
-
-def get_inputs():
-    return [torch.randn(2, 8, 9, 7)]
-
-
-def get_init_inputs():
-    return []
-"""
+CONVOLUTION = module_text("return self.conv(x).relu()", "torch.randn(2, 8, 9, 7)", "self.conv = nn.Conv2d(8, 4, 3)")
 STATEFUL = CONVOLUTION.replace(
     "nn.Conv2d(8, 4, 3)", 'nn.Conv2d(8, 4, 3)\n        self.register_buffer("calls", torch.zeros(()))'
 ).replace("return self.conv(x).relu()", "self.calls += 1\n        return self.conv(x).relu() * self.calls")
@@ -131,9 +109,7 @@ def _rounded(task: OpenTask, args: Any, kwargs: Any) -> tuple[torch.Tensor, ...]
 
 
 def test_a_candidate_may_be_as_inexact_as_torch_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "model.py"
-    path.write_text(CONVOLUTION)
-    task = open_task(to_builtins(build_task(str(path), target="cpu", numerics="kernelbench")), "cpu")
+    task = open_text(tmp_path, CONVOLUTION)
     monkeypatch.setattr(OpenTask, "on_tensor_cores", _rounded)
     case, plan = Case(0, "declared", None, 3), {"outputs": [{"name": "out0"}]}
     compiled, eager = expect(task, case, as_compiled=True), expect(task, case)
@@ -150,9 +126,8 @@ def test_a_candidate_may_be_as_inexact_as_torch_compile(tmp_path: Path, monkeypa
 
 def test_outputs_without_a_convolution_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """torch.compile is as inexact as expected in the first output and exact in the second, where eager mode is not."""
-    path = tmp_path / "model.py"
-    path.write_text(CONVOLUTION.replace("self.conv(x).relu()", "(self.conv(x).relu(), x.exp())"))
-    task = open_task(to_builtins(build_task(str(path), target="cpu", numerics="strict")), "cpu")
+    text = CONVOLUTION.replace("self.conv(x).relu()", "(self.conv(x).relu(), x.exp())")
+    task = open_text(tmp_path, text, numerics="strict")
     task.compiled_on_tensor_cores = True
 
     def first_rounded(task: OpenTask, args: Any, kwargs: Any) -> tuple[torch.Tensor, ...]:
@@ -174,9 +149,7 @@ def test_outputs_without_a_convolution_do_not_count(tmp_path: Path, monkeypatch:
 @pytest.fixture(params=[CONVOLUTION, STATEFUL], ids=["no state", "counts its calls"])
 def judge(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Judge]:
     """A judge that expects torch.compile on tensor cores, where it is as exact as eager mode."""
-    path = tmp_path / "model.py"
-    path.write_text(request.param)
-    task = open_task(to_builtins(build_task(str(path), target="cpu", numerics="strict")), "cpu")
+    task = open_text(tmp_path, request.param, numerics="strict")
     task.compiled_on_tensor_cores = True
     monkeypatch.setattr(
         OpenTask,
@@ -185,7 +158,7 @@ def judge(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     )
     command: Any = SimpleNamespace(target="cpu")
     runner: Any = SimpleNamespace(close=lambda: None)
-    made = Judge(task, "strict", command, Roofline(cache_bytes=1 << 20), spare=runner, nominal=True)
+    made = Judge(task, "strict", command, UNKNOWN, spare=runner, nominal=True)
     yield made
     made.close()
 

@@ -65,29 +65,25 @@ def test_parts_add_up_and_any_other_reader_takes_all():
     assert read(halves[0], stacked, outputs=["n0", "n3"], x0=x0, x1=x0)["x0"] == 8 * 64
     picked = node("n0", "gather", ["%x1", 1, "%x0"], ["B", "2"])
     assert read(picked, x1=["B", "9"], x0=["B", "2"], types={"x0": "i64"})["x0"] == 16
+    of_itself = node("n0", "index_select", ["%x0", 0, "%x0"], ["100"])
+    assert read(of_itself, x0=["100"], types={"x0": "i64"})["x0"] == 100
+    assert read(node("n0", "narrow_copy", ["%x0", 1, 8, 16], ["B", "16"]), x0=x0)["x0"] == 8 * 16
 
 
 def test_of_what_is_computed_and_then_cut_the_part_counts_too():
+    shape = ["B", "48", "9"]
     nodes = (
-        node("n0", "gt.Scalar", ["%x0", 0.25], ["B", "48", "9"]),
-        node("n1", "_to_copy", ["%n0"], ["B", "48", "9"], dtype="f32"),
-        node("n2", "maximum", ["%n1", "%x1"], ["B", "48", "9"]),
-        node("n3", "mul.Tensor", ["%n2", "%p0"], ["B", "48", "9"]),
+        node("n0", "gt.Scalar", ["%x0", 0.25], shape),
+        node("n1", "_to_copy", ["%n0"], shape, dtype="f32"),
+        node("n2", "maximum", ["%n1", "%x1"], shape),
+        node("n3", "mul.Tensor", ["%n2", "%p0"], shape),
         node("n4", "slice.Tensor", ["%n3", 1, 0, 24], ["B", "24", "9"]),
     )
-    found = read(*nodes, x0=["B", "48", "9"], x1=["B", "48", "9"], p0=["48", "1"])
-    assert found["x0"] == found["x1"] == 8 * 24 * 9
-    assert found["p0"] == 24
+    inputs = {"x0": shape, "x1": shape, "p0": ["48", "1"]}
+    assert read(*nodes, **inputs) == {"x0": 8 * 24 * 9, "x1": 8 * 24 * 9, "p0": 24}
     # A sum over what was cut off needs it.
     summed = node("n5", "sum.dim_IntList", ["%n2", [1]], ["B", "9"])
-    assert read(*nodes, summed, outputs=["n4", "n5"], x0=["B", "48", "9"], x1=["B", "48", "9"], p0=["48", "1"])[
-        "x0"
-    ] == (8 * 48 * 9)
-
-
-def test_a_value_that_is_also_an_index_is_read_whole():
-    found = read(node("n0", "index_select", ["%x0", 0, "%x0"], ["100"]), x0=["100"], types={"x0": "i64"})
-    assert found["x0"] == 100
+    assert read(*nodes, summed, outputs=["n4", "n5"], **inputs)["x0"] == 8 * 48 * 9
 
 
 def test_of_what_lends_its_shape_or_type_nothing_is_read():
@@ -101,10 +97,6 @@ def test_of_what_lends_its_shape_or_type_nothing_is_read():
     assert read(node("n0", "view_as", ["%x0", "%x1"], flat), narrow, x0=x0, x1=flat) == {"x0": 256, "x1": 0}
     # Of itself, too, it reads what it is made of.
     assert read(node("n0", "type_as", ["%x0", "%x0"], x0), x0=x0) == {"x0": 512}
-
-
-def test_a_copy_of_a_part_reads_the_part():
-    assert read(node("n0", "narrow_copy", ["%x0", 1, 8, 16], ["B", "16"]), x0=["B", "64"])["x0"] == 8 * 16
 
 
 def test_parts_that_overlap_count_once():

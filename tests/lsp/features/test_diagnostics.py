@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import pytest
 from lsprotocol.types import DiagnosticSeverity
 
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant_lsp.features import diagnostics
-from kernel_assistant_lsp.text.snapshot import Snapshot
+from tests.lsp.features.records import snapshot
 
 TEXT = """\
 from torch import nn
@@ -22,13 +21,9 @@ class Net(nn.Module):
 """
 
 
-def snapshot(text: str, encoding: str = "utf-16") -> Snapshot:
-    return Snapshot("file:///net.py", Path("/net.py"), text, 1, encoding)
-
-
 @pytest.mark.parametrize(("encoding", "column"), [("utf-8", 38), ("utf-16", 36), ("utf-32", 35)])
 def test_positions_count_as_the_client_does(encoding: str, column: int) -> None:
-    (found,) = diagnostics.find(snapshot(TEXT, encoding), None)
+    (found,) = diagnostics.find(snapshot(TEXT, encoding=encoding), None)
     assert (found.range.start.line, found.range.start.character) == (5, column)
     assert found.range.end.character - found.range.start.character == len("x.exp().item()")
 

@@ -27,19 +27,11 @@ def test_pages_of_parts_put_together_are_the_page_of_all():
 
 
 def test_calls_answers_words_and_failures():
+    write = RequestedTool(name="write", arguments='{"path": "a.cu", "text": "int a;\\nint b;"}')
+    calls = (write, RequestedTool(name="odd", arguments="{no json"))
+    reply = ModelReplied(conversation=1, turn=2, role="assistant", text="a plan", calls=calls, tokens=10, seconds=1.25)
     told = [
-        ModelReplied(
-            conversation=1,
-            turn=2,
-            role="assistant",
-            text="a plan",
-            calls=(
-                RequestedTool(name="write", arguments='{"path": "a.cu", "text": "int a;\\nint b;"}'),
-                RequestedTool(name="odd", arguments="{no json"),
-            ),
-            tokens=10,
-            seconds=1.25,
-        ),
+        reply,
         ModelReplied(conversation=1, turn=2, role="tool", text="line\n" * 60, candidate="abcdefgh1234"),
         ModelReplied(conversation=1, turn=3, role="user", text="be quick"),
         wrong("bad", 1, errors=14),

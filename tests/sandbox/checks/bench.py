@@ -75,30 +75,14 @@ class ProbeFolders:
         """Runs a probe as the judge runs candidates, and returns its answer. Raises RuntimeError with stderr if there
         is none."""
         command = self.sandbox.command(self.probe_spec(name, *arguments, **changes))
+        apart: dict[str, Any] = {"stdin": subprocess.DEVNULL, "pass_fds": pass_fds, "start_new_session": True}
         done = subprocess.run(
-            command.argv,
-            env=command.env,
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            pass_fds=pass_fds,
-            start_new_session=True,
-            timeout=PATIENCE,
-            check=False,
+            command.argv, env=command.env, capture_output=True, timeout=PATIENCE, check=False, **apart
         )
         try:
             return json.loads(done.stdout)
         except ValueError:
             raise RuntimeError(f"{name} gave no answer: exit {done.returncode}, {done.stderr[-500:]!r}") from None
-
-    def with_token(self, token: str) -> list[int]:
-        """Returns the ids of processes on the whole machine whose last argument is the token."""
-        ending = f"\0{token}\0".encode()
-        pids = []
-        for name in filter(str.isdigit, os.listdir("/proc")):
-            with suppress(OSError), open(f"/proc/{name}/cmdline", "rb") as file:
-                if file.read().endswith(ending):
-                    pids.append(int(name))
-        return pids
 
     def new_victim(self) -> None:
         self.victim.wait()
@@ -142,6 +126,17 @@ class ProbeFolders:
 
 def _victim() -> subprocess.Popen[bytes]:
     return subprocess.Popen(["sleep", "600"], start_new_session=True)
+
+
+def with_token(token: str) -> list[int]:
+    """Returns the ids of processes on the whole machine whose last argument is the token."""
+    ending = f"\0{token}\0".encode()
+    pids = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError), open(f"/proc/{name}/cmdline", "rb") as file:
+            if file.read().endswith(ending):
+                pids.append(int(name))
+    return pids
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:

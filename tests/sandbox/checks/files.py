@@ -35,9 +35,8 @@ def protected(bench: ProbeFolders) -> Iterator[ProbeResult]:
     for path in made:
         os.unlink(path)
     held = all(errors) and all(left_alone) and intact and not made
-    yield ProbeResult(
-        "files_protected", held, f"written: {[path for path, e in zip(paths, errors, strict=False) if not e]}"
-    )
+    written = [path for path, error in zip(paths, errors, strict=False) if not error]
+    yield ProbeResult("files_protected", held, f"written: {written}")
     if not intact:
         bench.restore()
 
@@ -71,7 +70,8 @@ def odd_names(bench: ProbeFolders) -> Iterator[ProbeResult]:
     path = os.path.join(folder, ODD_NAME)
     arguments = [ODD_NAME, "", "--", "-I", "$HOME", "é" * 100]
     answer = bench.probe("names", path, *arguments, workspace=folder)
-    arrived = answer == arguments and _content(path) == "here"
+    with open(path, encoding="ascii") as file:
+        arrived = answer == arguments and file.read() == "here"
     yield ProbeResult("names", arrived, f"{answer!r}")
 
 
@@ -79,8 +79,3 @@ def largest_file(bench: ProbeFolders) -> Iterator[ProbeResult]:
     limits = SandboxLimits(file_bytes=8 * MIB)
     grown = bench.probe("grow_file", os.path.join(bench.inside, "large"), 32 * MIB, limits=limits)
     yield ProbeResult("file_size", 0 < grown <= 8 * MIB, f"{grown} bytes")
-
-
-def _content(path: str) -> str:
-    with open(path, encoding="ascii") as file:
-        return file.read()

@@ -237,25 +237,13 @@ def privileges() -> dict[str, str]:
     return {name: fields[name] for name in wanted}
 
 
-def take_private(bytes_wanted: int) -> int:
-    """Allocates and touches private memory. Returns how many bytes it got."""
+def take_memory(bytes_wanted: int, shared: bool) -> int:
+    """Allocates memory, private or shared, which RLIMIT_DATA does not count. Returns how many bytes it got."""
+    step, flags = 16 * MIB, mmap.MAP_ANONYMOUS | (mmap.MAP_SHARED if shared else mmap.MAP_PRIVATE)
     held: list[mmap.mmap] = []
-    return _take(bytes_wanted, held, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-
-
-def take_shared(bytes_wanted: int) -> int:
-    """Like `take_private`, for memory that RLIMIT_DATA does not count. Returns how many bytes it got."""
-    held: list[mmap.mmap] = []
-    return _take(bytes_wanted, held, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS)
-
-
-def _take(bytes_wanted: int, held: list[mmap.mmap], flags: int) -> int:
-    step = 16 * MIB
-    while len(held) * step < bytes_wanted:
-        try:
+    with contextlib.suppress(OSError, MemoryError):
+        while len(held) * step < bytes_wanted:
             held.append(mmap.mmap(-1, step, flags=flags))
-        except (OSError, MemoryError):
-            break
     return len(held) * step
 
 
@@ -345,10 +333,6 @@ def leave_children(token: str) -> None:
     if os.fork() == 0:
         os.execv(argv[0], argv)
     time.sleep(600)
-
-
-def crash() -> None:
-    ctypes.string_at(0)
 
 
 def main(argv: list[str]) -> None:

@@ -69,23 +69,15 @@ def network(bench: ProbeFolders) -> Iterator[ProbeResult]:
     path = os.path.join(bench.inside, "s")
     with ExitStack() as stack:
         internet = [
-            stack.enter_context(listener)
-            for listener in (
-                _listen(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0)),
-                _listen(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0)),
-                _listen(socket.AF_INET6, socket.SOCK_STREAM, ("::1", 0)),
-            )
-            if listener is not None
+            *_listen(stack, socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0)),
+            *_listen(stack, socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0)),
+            *_listen(stack, socket.AF_INET6, socket.SOCK_STREAM, ("::1", 0)),
         ]
         yield _tried(bench, "network", internet)
         unix = [
-            stack.enter_context(listener)
-            for listener in (
-                _listen(socket.AF_UNIX, socket.SOCK_STREAM, path),
-                _listen(socket.AF_UNIX, socket.SOCK_DGRAM, f"{path}-datagram"),
-                _listen(socket.AF_UNIX, socket.SOCK_STREAM, f"\0{bench.token}"),
-            )
-            if listener is not None
+            *_listen(stack, socket.AF_UNIX, socket.SOCK_STREAM, path),
+            *_listen(stack, socket.AF_UNIX, socket.SOCK_DGRAM, f"{path}-datagram"),
+            *_listen(stack, socket.AF_UNIX, socket.SOCK_STREAM, f"\0{bench.token}"),
         ]
         bench.probe("send_through_pair", f"{path}-datagram")
         yield _tried(bench, "unix_sockets", unix)
@@ -99,15 +91,14 @@ def _tried(bench: ProbeFolders, name: str, listeners: list[socket.socket]) -> Pr
     return ProbeResult(name, not reached and bool(listeners), f"{errors}, {len(reached)} reached")
 
 
-def _listen(family: int, kind: int, address: object) -> socket.socket | None:
-    """Returns a listening socket, None if the machine lacks the address family (IPv6)."""
+def _listen(stack: ExitStack, family: int, kind: int, address: object) -> Iterator[socket.socket]:
+    """Yields a listening socket, nothing if the machine lacks the address family (IPv6)."""
     with suppress(OSError):
-        listener = socket.socket(family, kind)
+        listener = stack.enter_context(socket.socket(family, kind))
         listener.bind(address)  # type: ignore[arg-type]
         if kind == socket.SOCK_STREAM:
             listener.listen(4)
-        return listener
-    return None
+        yield listener
 
 
 def _address(listener: socket.socket) -> object:

@@ -10,22 +10,9 @@ from tests.sandbox.checks import bounds, files, processes
 from tests.sandbox.checks.bench import Check, ProbeFolders, ProbeResult
 
 CHECKS: tuple[Check, ...] = (
-    files.hidden,
-    files.protected,
-    files.metadata,
-    files.temporary,
-    files.odd_names,
-    files.largest_file,
-    processes.network,
-    processes.environment,
-    processes.descriptors,
-    processes.others,
-    processes.kernel,
-    bounds.memory,
-    bounds.processes,
-    bounds.survivors,
-    bounds.time_limit,
-    bounds.compilers,
+    *(files.hidden, files.protected, files.metadata, files.temporary, files.odd_names, files.largest_file),
+    *(processes.network, processes.environment, processes.descriptors, processes.others, processes.kernel),
+    *(bounds.memory, bounds.processes, bounds.survivors, bounds.time_limit, bounds.compilers),
 )
 
 

@@ -1,4 +1,4 @@
-"""Every test of a part gets a terminal with UTF-8, whatever the locale of the run; tests may replace `utf8`."""
+"""Every test of a part gets a terminal with UTF-8, whatever the locale of the run, unless it replaces `draws_boxes`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ import pytest
 from kernel_assistant_tui.widgets import glyphs
 
 
+@pytest.fixture
+def draws_boxes():
+    return True
+
+
 @pytest.fixture(autouse=True)
-def utf8(monkeypatch):
-    monkeypatch.setattr("kernel_assistant_tui.widgets.glyphs.draws_boxes", lambda: True)
+def utf8(draws_boxes, monkeypatch):
+    monkeypatch.setattr("kernel_assistant_tui.widgets.glyphs.draws_boxes", lambda: draws_boxes)
     glyphs.utf8.cache_clear()
-    yield True
+    yield draws_boxes
     glyphs.utf8.cache_clear()

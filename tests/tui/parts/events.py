@@ -39,27 +39,16 @@ def timing(ms: float, *, eager: float = 4.0, compiled: float | None = 2.0) -> Ti
 ACCURACY = accuracy_of(error=1e-6, reference_error=2e-6, error_ratio=0.5, relative_error=1e-7)
 
 
-def right(candidate: str, turn: int, ms: float, *, tier: Tier = Tier.quick, compiled: float | None = 2.0):
+def right(candidate: str, turn: int, ms: float = 1.0, *, tier: Tier = Tier.quick, compiled: float | None = 2.0):
+    measured = {"accuracy": ACCURACY, "timing": timing(ms, compiled=compiled), "tier": tier}
     evaluation = Evaluation(
-        candidate=candidate,
-        tier=tier,
-        outcome=Outcome.correct,
-        stage=Stage.profile,
-        message="correct",
-        accuracy=ACCURACY,
-        timing=timing(ms, compiled=compiled),
+        candidate=candidate, outcome=Outcome.correct, stage=Stage.profile, message="correct", **measured
     )
     return CandidateEvaluated(turn=turn, schedule="rows", origin="generator", evaluation=evaluation)
 
 
 def wrong(candidate: str, turn: int, *, tier: Tier = Tier.quick, errors: int = 1):
-    diagnostics = tuple(Diagnostic(message=f"error {n}", file="kernel.cpp", line=n + 3) for n in range(errors))
-    evaluation = Evaluation(
-        candidate=candidate,
-        tier=tier,
-        outcome=Outcome.compile_error,
-        stage=Stage.compile,
-        message="it does not compile",
-        diagnostics=diagnostics,
-    )
+    told = tuple(Diagnostic(message=f"error {n}", file="kernel.cpp", line=n + 3) for n in range(errors))
+    failed = {"outcome": Outcome.compile_error, "stage": Stage.compile, "message": "it does not compile"}
+    evaluation = Evaluation(candidate=candidate, tier=tier, diagnostics=told, **failed)
     return CandidateEvaluated(turn=turn, schedule="", origin="model", evaluation=evaluation)

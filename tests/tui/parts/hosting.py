@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from textual.app import App
@@ -33,20 +33,25 @@ class Host(App[None]):
         return "\n".join(self.rows)
 
 
-async def until(pilot: Pilot[Any], ready: Callable[[], object], seconds: float = 20.0) -> None:
-    """Waits until `ready()`, because threads read files for an unknown time."""
+async def until(pilot: Pilot[Any], ready: str | Callable[[], object], seconds: float = 20.0) -> None:
+    """Waits until a text is on the screen or a function gives true, because threads read files for an unknown time."""
     for _ in range(int(seconds / 0.05)):
-        if ready():
+        if (ready in pilot.app.shown) if isinstance(ready, str) else ready():
             return
         await pilot.pause(0.05)
     raise AssertionError(f"not within {seconds} s; the screen:\n{pilot.app.shown}")
 
 
-def driven(widget: Widget, play: Callable[[Host, Pilot[Any]], Awaitable[None]], size: tuple[int, int]) -> None:
-    async def run() -> None:
-        app = Host(widget)
-        async with app.run_test(size=size) as pilot:
-            await pilot.pause()
-            await play(app, pilot)
+async def press(pilot: Pilot[Any], *keys: str, sees: str | Callable[[], object]) -> None:
+    """Presses the keys, then waits as `until`."""
+    await pilot.press(*keys)
+    await until(pilot, sees)
 
-    asyncio.run(run())
+
+@asynccontextmanager
+async def hosted(widget: Widget, size: tuple[int, int] = (100, 24)) -> AsyncIterator[tuple[Host, Pilot[Any]]]:
+    """The widget in an application of its own, which ends with the block."""
+    app = Host(widget)
+    async with app.run_test(size=size) as pilot:
+        await pilot.pause()
+        yield app, pilot

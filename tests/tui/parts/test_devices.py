@@ -6,6 +6,8 @@ import mmap
 import os
 import subprocess
 import sys
+import threading
+from types import SimpleNamespace
 
 import psutil
 import pynvml
@@ -17,7 +19,8 @@ from kernel_assistant_tui.devices.nvml import NO_DRIVER, TRY_AGAIN_S, Nvml, name
 from kernel_assistant_tui.devices.reading import Cpu, DeviceSample, Gpu, Process
 from kernel_assistant_tui.widgets.devices import Devices
 from kernel_assistant_tui.widgets.gauges import NAMELESS, device_lines, sparkline
-from tests.tui.parts.hosting import driven, until
+from tests.common.clocks import Moved
+from tests.tui.parts.hosting import hosted, until
 
 
 def error(code):
@@ -29,40 +32,29 @@ def shown(*gpus):
     return "\n".join(line.plain for line in lines)
 
 
-class Info:
-    def __init__(self, **fields):
-        self.__dict__.update(fields)
-
-
 class Driver:
     """NVML on a machine with two GPUs; `refused` names the calls that fail, and their errors."""
-
-    NVMLError = pynvml.NVMLError
-    NVMLLibraryMismatchError = pynvml.NVMLLibraryMismatchError
-    NVML_TEMPERATURE_GPU = pynvml.NVML_TEMPERATURE_GPU
-    NVML_ERROR_GPU_IS_LOST = pynvml.NVML_ERROR_GPU_IS_LOST
-    NVML_ERROR_UNINITIALIZED = pynvml.NVML_ERROR_UNINITIALIZED
 
     def __init__(self, **refused):
         self.refused = {f"nvml{name}": code for name, code in refused.items()}
         self.said = []
 
     def __getattr__(self, name):
-        if name == "nvmlMemory_v2":
-            return pynvml.nvmlMemory_v2
+        if name.startswith("NVML") or name == "nvmlMemory_v2":
+            return getattr(pynvml, name)
         answers = {
             "nvmlInit": None,
             "nvmlShutdown": None,
             "nvmlDeviceGetCount": 2,
             "nvmlDeviceGetHandleByIndex": 7,
             "nvmlDeviceGetName": "NVIDIA H200",
-            "nvmlDeviceGetUtilizationRates": Info(gpu=87),
-            "nvmlDeviceGetMemoryInfo": Info(used=61 << 30, total=141 << 30),
+            "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=87),
+            "nvmlDeviceGetMemoryInfo": SimpleNamespace(used=61 << 30, total=141 << 30),
             "nvmlDeviceGetPowerUsage": 430_000,
             "nvmlDeviceGetEnforcedPowerLimit": 700_000,
             "nvmlDeviceGetTemperature": 54,
             "nvmlDeviceGetMigMode": [0, 0],
-            "nvmlDeviceGetComputeRunningProcesses": [Info(pid=1, usedGpuMemory=None)],
+            "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=1, usedGpuMemory=None)],
         }
         if name not in answers:
             raise AttributeError(name)
@@ -74,6 +66,14 @@ class Driver:
             return answers[name]
 
         return call
+
+
+def listing(*processes):
+    """The GPUs of a driver that lists processes with these numbers and bytes."""
+    listed = [SimpleNamespace(pid=pid, usedGpuMemory=memory) for pid, memory in processes]
+    driver = Driver()
+    driver.nvmlDeviceGetComputeRunningProcesses = lambda handle: listed
+    return Nvml(driver).read()[0]
 
 
 def test_what_the_driver_says():
@@ -99,8 +99,7 @@ def test_what_the_driver_says():
 def test_what_it_does_not_say_is_left_out(call, field, code):
     gpus, trouble = Nvml(Driver(**{call: code})).read()
     assert trouble == "" and getattr(gpus[0], field) is None
-    lines = device_lines(DeviceSample(gpus, Cpu((1.0,), 1, 2, 0.0)), DeviceHistory(), 100, 9)
-    assert "?" in lines[0].plain
+    assert "?" in shown(*gpus).splitlines()[0]
 
 
 def test_mig_is_named():
@@ -111,13 +110,13 @@ def test_mig_is_named():
 
 
 def test_a_driver_that_is_not_there_is_asked_again_now_and_then():
-    now = [0.0]
+    now = Moved()
     driver = Driver(Init=pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
-    nvml = Nvml(driver, clock=lambda: now[0])
+    nvml = Nvml(driver, clock=now)
     assert nvml.read() == nvml.read() == ((), NO_DRIVER + "Driver Not Loaded")
     assert driver.said.count("nvmlInit") == 1
     driver.refused.clear()
-    now[0] += TRY_AGAIN_S
+    now.seconds += TRY_AGAIN_S
     assert len(nvml.read()[0]) == 2
     nvml.close()
     assert driver.said[-1] == "nvmlShutdown"
@@ -126,22 +125,22 @@ def test_a_driver_that_is_not_there_is_asked_again_now_and_then():
 @pytest.mark.parametrize("at_the_end", [None, pynvml.NVML_ERROR_UNINITIALIZED])
 @pytest.mark.parametrize("call", ["DeviceGetCount", "DeviceGetTemperature"])
 def test_a_driver_that_goes_away_is_told_and_looked_for_again(call, at_the_end):
-    now = [0.0]
+    now = Moved()
     driver = Driver()
-    nvml = Nvml(driver, clock=lambda: now[0])
+    nvml = Nvml(driver, clock=now)
     assert len(nvml.read()[0]) == 2
     driver.refused = {f"nvml{call}": pynvml.NVML_ERROR_UNINITIALIZED}
     if at_the_end is not None:
         driver.refused["nvmlShutdown"] = at_the_end
     assert nvml.read() == ((), NO_DRIVER + "Uninitialized")
     driver.refused.clear()
-    now[0] += TRY_AGAIN_S
+    now.seconds += TRY_AGAIN_S
     assert len(nvml.read()[0]) == 2
 
 
 @pytest.mark.parametrize("code", [pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_NO_PERMISSION])
 def test_one_gpu_that_cannot_be_talked_to_hides_no_other(code):
-    now = [0.0]
+    now = Moved()
     driver = Driver()
 
     def handle(index):
@@ -150,14 +149,14 @@ def test_one_gpu_that_cannot_be_talked_to_hides_no_other(code):
         return 7
 
     driver.nvmlDeviceGetHandleByIndex = handle
-    nvml = Nvml(driver, clock=lambda: now[0])
+    nvml = Nvml(driver, clock=now)
     (first, second), trouble = nvml.read()
     assert trouble == "" and first.busy == 87
     assert (second.index, second.busy, second.note) == (1, None, str(error(code)).removesuffix("."))
     assert second.note in shown(first, second)
     del driver.nvmlDeviceGetHandleByIndex
     assert len(nvml.read()[0]) == 2 and driver.said.count("nvmlInit") == 1
-    now[0] += TRY_AGAIN_S
+    now.seconds += TRY_AGAIN_S
     assert nvml.read()[0][1].busy == 87 and driver.said.count("nvmlInit") == 2
 
 
@@ -179,7 +178,7 @@ def test_memory_is_counted_as_nvidia_smi_does_where_the_driver_can():
     def memory(handle, version=None):
         if version not in answers:
             raise error(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-        return Info(used=answers[version], total=141 << 30)
+        return SimpleNamespace(used=answers[version], total=141 << 30)
 
     driver.nvmlDeviceGetMemoryInfo = memory
     assert Nvml(driver).read()[0][0].memory == 60 << 30
@@ -197,18 +196,13 @@ def test_memory_is_counted_as_nvidia_smi_does_where_the_driver_can():
     ],
 )
 def test_memory_of_processes_that_are_not_listed_is_said(listed, said):
-    driver = Driver()
-    driver.nvmlDeviceGetComputeRunningProcesses = lambda handle: [Info(pid=1, usedGpuMemory=one) for one in listed]
-    gpus, _ = Nvml(driver).read()
+    gpus = listing(*((1, memory) for memory in listed))
     assert said in shown(gpus[0]) if said else "does not list" not in shown(gpus[0])
 
 
 def test_a_number_of_another_container_gets_no_name_of_this_one():
     # This process has no context: whoever computes as its number is somebody else.
-    driver = Driver()
-    found = [Info(pid=os.getpid(), usedGpuMemory=1 << 30), Info(pid=2**31 - 1, usedGpuMemory=None)]
-    driver.nvmlDeviceGetComputeRunningProcesses = lambda handle: found
-    gpus, _ = Nvml(driver).read()
+    gpus = listing((os.getpid(), 1 << 30), (2**31 - 1, None))
     assert [one.name for one in gpus[0].processes] == ["", ""]
     assert shown(gpus[0]).count(NAMELESS) == 2
 
@@ -252,24 +246,22 @@ def test_processes_get_the_lines_that_are_left(width):
     assert len(device_lines(reading, DeviceHistory(), width, 40)) == 6 + 12
 
 
-def test_this_machine():
+@pytest.mark.asyncio
+async def test_this_machine():
     reading = DeviceMonitor().read()
     assert reading.cpu.cores and 0 < reading.cpu.memory < reading.cpu.memory_total
     assert bool(reading.gpus) != bool(reading.trouble)
-
-    async def play(app, pilot):
-        await until(pilot, lambda: "cores, each now" in app.shown)
+    async with hosted(Devices(), (100, 9)) as (app, pilot):
+        await until(pilot, "cores, each now")
         if reading.trouble:
             assert reading.trouble in app.shown
-        await pilot.resize_terminal(20, 3)
-        await pilot.resize_terminal(1, 1)
-        await pilot.resize_terminal(100, 9)
-        await until(pilot, lambda: "cores, each now" in app.shown)
-
-    driven(Devices(), play, (100, 9))
+        for size in ((20, 3), (1, 1), (100, 9)):
+            await pilot.resize_terminal(*size)
+        await until(pilot, "cores, each now")
 
 
-def test_while_it_is_not_seen_nothing_is_asked(monkeypatch):
+@pytest.mark.asyncio
+async def test_while_it_is_not_seen_nothing_is_asked(monkeypatch):
     monkeypatch.setattr("kernel_assistant_tui.widgets.devices.EVERY_S", 0.02)
     asked = []
 
@@ -278,7 +270,7 @@ def test_while_it_is_not_seen_nothing_is_asked(monkeypatch):
             asked.append(1)
             return super().read()
 
-    async def play(app, pilot):
+    async with hosted(Devices(Counting()), (100, 9)) as (app, pilot):
         await until(pilot, lambda: len(asked) > 2)
         app.widget.display = False
         await pilot.pause(0.1)
@@ -288,12 +280,9 @@ def test_while_it_is_not_seen_nothing_is_asked(monkeypatch):
         app.widget.display = True
         await until(pilot, lambda: len(asked) > before + 2)
 
-    driven(Devices(Counting()), play, (100, 9))
 
-
-def test_a_driver_that_hangs_holds_nothing_up():
-    import threading
-
+@pytest.mark.asyncio
+async def test_a_driver_that_hangs_holds_nothing_up():
     stuck = threading.Event()
 
     class Slow(DeviceMonitor):
@@ -301,11 +290,9 @@ def test_a_driver_that_hangs_holds_nothing_up():
             stuck.wait(60)
             return super().read()
 
-    async def play(app, pilot):
+    async with hosted(Devices(Slow()), (100, 9)) as (app, pilot):
         await pilot.pause(0.2)
         assert "reading" in app.shown
         stuck.set()
-        await until(pilot, lambda: "cores, each now" in app.shown)
+        await until(pilot, "cores, each now")
         assert await in_thread(lambda: 1) == 1
-
-    driven(Devices(Slow()), play, (100, 9))

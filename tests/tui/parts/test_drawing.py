@@ -24,11 +24,8 @@ from tests.tui.parts.events import GENERATOR, MODEL, events_of, folded, right, w
 
 
 @pytest.fixture(autouse=True, params=[True, False], ids=["utf8", "ascii"])
-def utf8(request, monkeypatch):
-    monkeypatch.setattr("kernel_assistant_tui.widgets.glyphs.draws_boxes", lambda: request.param)
-    glyphs.utf8.cache_clear()
-    yield request.param
-    glyphs.utf8.cache_clear()
+def draws_boxes(request):
+    return request.param
 
 
 def plain(lines):
@@ -103,14 +100,8 @@ def test_before_anything_was_found_it_says_so():
 
 
 def best(candidate, *, confirmed):
-    return BestImproved(
-        candidate=candidate,
-        schedule="rows",
-        candidate_ms=1.0,
-        speedup_vs_eager=4.0,
-        speedup_vs_compile=2.0,
-        confirmed=confirmed,
-    )
+    figures = {"candidate_ms": 1.0, "speedup_vs_eager": 4.0, "speedup_vs_compile": 2.0}
+    return BestImproved(candidate=candidate, schedule="rows", confirmed=confirmed, **figures)
 
 
 def test_what_a_model_has_cost_stands_beside_the_candidates():
@@ -144,11 +135,8 @@ def test_shares_of_the_roofline(utf8):
     assert "torch.compile not measured" in " ".join(" ".join(lines).split())
     lines = plain(best_lines(folded([base, right("abc", 1, 1.0), best("abc", confirmed=True)]), [], 60))
     bars = {line.split()[0]: line for line in lines if line.endswith("%") and line[:1] != " "}
-    assert {name: line.split()[-1] for name, line in bars.items()} == {
-        "eager": "12%",
-        "torch.compile": "25%",
-        "ours": "50%",
-    }
+    shares = {"eager": "12%", "torch.compile": "25%", "ours": "50%"}
+    assert {name: line.split()[-1] for name, line in bars.items()} == shares
     full = "█" if utf8 else "#"
     assert bars["ours"].count(full) == pytest.approx(2 * bars["torch.compile"].count(full), abs=1)
     unknown = plain(best_lines(folded([replace(base, floor_ms=0.0)]), [], 60))

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
-from textual.app import App
 from textual.content import Content
 from textual.geometry import Offset
 from textual.selection import Selection
@@ -16,33 +13,18 @@ from textual.selection import Selection
 from kernel_assistant_tui.widgets.glyphs import ascii_of, clean
 from kernel_assistant_tui.widgets.line_view import LineView, StyledText
 from kernel_assistant_tui.widgets.wrapping import wrapped
+from tests.tui.parts.hosting import hosted
+
+SIZE = (40, 10)
 
 
-class Host(App[None]):
-    def __init__(self, **options):
-        super().__init__()
-        self.view = LineView(**options)
-
-    def compose(self):
-        yield self.view
-
-    @property
-    def seen(self):
-        return [self.view.render_line(y).text.rstrip() for y in range(self.view.size.height)]
+def seen(app):
+    """The rows that the lines fill."""
+    return [app.widget.render_line(y).text.rstrip() for y in range(app.widget.size.height)]
 
 
 def lines(count, start=0):
     return [Content(f"line {number}") for number in range(start, start + count)]
-
-
-def driven(play, size=(40, 10), **options):
-    async def run():
-        app = Host(**options)
-        async with app.run_test(size=size) as pilot:
-            await pilot.pause()
-            await play(app, pilot)
-
-    asyncio.run(run())
 
 
 @given(st.text(st.characters(exclude_categories=("Cc", "Cs")), max_size=120), st.integers(2, 30))
@@ -52,17 +34,16 @@ def test_rows_hold_every_character_once_and_fit(text, width):
     assert all(cell_len(text[start:end]) <= width for start, end in rows)
 
 
-def test_words_are_wrapped_also_where_code_is_not():
-    async def play(app, pilot):
-        app.view.replace([StyledText("word " * 20, ""), Content("code " * 20)])
+@pytest.mark.asyncio
+async def test_words_are_wrapped_also_where_code_is_not():
+    async with hosted(LineView(wrap=False), SIZE) as (app, pilot):
+        app.widget.replace([StyledText("word " * 20, ""), Content("code " * 20)])
         await pilot.pause()
-        assert app.seen[0].startswith("word") and app.seen[1].startswith("word")
-        assert sum("code" in row for row in app.seen) == 1 and app.view.virtual_size.width == 100
+        assert seen(app)[0].startswith("word") and seen(app)[1].startswith("word")
+        assert sum("code" in row for row in seen(app)) == 1 and app.widget.virtual_size.width == 100
         await pilot.resize_terminal(25, 10)
         await pilot.pause()
-        assert sum("word" in row for row in app.seen) >= 4
-
-    driven(play, wrap=False)
+        assert sum("word" in row for row in seen(app)) >= 4
 
 
 def test_lines_break_behind_words():
@@ -70,36 +51,36 @@ def test_lines_break_behind_words():
     assert [text[start:end] for start, end in wrapped(text, 12)] == ["alpha beta ", "gamma delta"]
 
 
-def test_it_stays_at_its_end_until_the_user_goes_up_and_again_after_they_come_back():
-    async def play(app, pilot):
-        view = app.view
+@pytest.mark.asyncio
+async def test_it_stays_at_its_end_until_the_user_goes_up_and_again_after_they_come_back():
+    async with hosted(LineView(follow=True), SIZE) as (app, pilot):
+        view = app.widget
         view.focus()
         view.append(lines(50))
-        assert app.seen[-1] == "line 49"
+        assert seen(app)[-1] == "line 49"
         await pilot.press("pageup")
         assert not view.follow
-        before = app.seen
+        before = seen(app)
         view.append(lines(5, 50))
         await pilot.pause()
-        assert app.seen == before
+        assert seen(app) == before
         await pilot.press("end")
-        assert view.follow and app.seen[-1] == "line 54"
+        assert view.follow and seen(app)[-1] == "line 54"
         view.append(lines(1, 55))
-        assert app.seen[-1] == "line 55"
+        assert seen(app)[-1] == "line 55"
         await pilot.resize_terminal(20, 5)
         await pilot.pause()
-        assert view.follow and app.seen[-1] == "line 55"
+        assert view.follow and seen(app)[-1] == "line 55"
         await pilot.resize_terminal(1, 1)
         await pilot.resize_terminal(40, 12)
         await pilot.pause()
-        assert app.seen[-1] == "line 55"
-
-    driven(play, follow=True)
+        assert seen(app)[-1] == "line 55"
 
 
-def test_without_following_it_stays_where_it_is_when_it_is_wrapped_anew():
-    async def play(app, pilot):
-        view = app.view
+@pytest.mark.asyncio
+async def test_without_following_it_stays_where_it_is_when_it_is_wrapped_anew():
+    async with hosted(LineView(), SIZE) as (app, pilot):
+        view = app.widget
         view.append([Content(f"{number} " + "word " * 12) for number in range(200)])
         view.show_line(100)
         await pilot.pause()
@@ -107,20 +88,19 @@ def test_without_following_it_stays_where_it_is_when_it_is_wrapped_anew():
         await pilot.resize_terminal(70, 10)
         await pilot.pause()
         assert view.scroll_offset.y < row
-        assert any(line.startswith("100 ") for line in app.seen)
-
-    driven(play)
+        assert any(line.startswith("100 ") for line in seen(app))
 
 
-def test_search_marks_and_goes_round():
-    async def play(app, pilot):
-        view = app.view
+@pytest.mark.asyncio
+async def test_search_marks_and_goes_round():
+    async with hosted(LineView(), SIZE) as (app, pilot):
+        view = app.widget
         view.append(lines(300))
         view.find("LINE 29")
         assert view.matches == (1, 11)
         view.find_next()
         await pilot.pause()
-        assert view.matches == (2, 11) and "line 290" in app.seen
+        assert view.matches == (2, 11) and "line 290" in seen(app)
         view.find_next(-2)
         assert view.matches == (11, 11)
         view.append(lines(1, 29000))
@@ -131,12 +111,11 @@ def test_search_marks_and_goes_round():
         view.find("")
         assert view.matches == (0, 0)
 
-    driven(play)
 
-
-def test_what_is_selected_has_the_lines_as_they_were():
-    async def play(app, pilot):
-        view = app.view
+@pytest.mark.asyncio
+async def test_what_is_selected_has_the_lines_as_they_were():
+    async with hosted(LineView(), SIZE) as (app, pilot):
+        view = app.widget
         view.append([Content("first line"), Content("a " * 60 + "end"), Content("last")])
         await pilot.pause()
         whole = view.get_selection(Selection(None, None))
@@ -145,12 +124,11 @@ def test_what_is_selected_has_the_lines_as_they_were():
         assert part == ("line\na a", "\n")
         assert view.text == whole[0]
 
-    driven(play)
 
-
-def test_ten_thousand_lines_are_drawn_where_one_looks():
-    async def play(app, pilot):
-        view = app.view
+@pytest.mark.asyncio
+async def test_ten_thousand_lines_are_drawn_where_one_looks():
+    async with hosted(LineView(follow=True), SIZE) as (app, pilot):
+        view = app.widget
         view.append([Content(f"line {number} " + "x" * (number % 150)) for number in range(10_000)])
         await pilot.pause()
         drawn = 0
@@ -169,18 +147,15 @@ def test_ten_thousand_lines_are_drawn_where_one_looks():
         assert drawn <= 20 * 12
         assert view.virtual_size.height > 10_000
 
-    driven(play, follow=True)
 
-
-def test_lines_that_are_not_wrapped_scroll_sideways():
-    async def play(app, pilot):
-        app.view.append([Content("x" * 100 + "end")])
+@pytest.mark.asyncio
+async def test_lines_that_are_not_wrapped_scroll_sideways():
+    async with hosted(LineView(wrap=False), SIZE) as (app, pilot):
+        app.widget.append([Content("x" * 100 + "end")])
         await pilot.pause()
-        assert app.view.virtual_size == (103, 1)
-        app.view.scroll_to(x=80)
-        assert app.seen[0].endswith("end")
-
-    driven(play, wrap=False)
+        assert app.widget.virtual_size == (103, 1)
+        app.widget.scroll_to(x=80)
+        assert seen(app)[0].endswith("end")
 
 
 @pytest.mark.parametrize("text", ["\x1b[31mred", "bell\x07", "back\x08", "\x9b2J", "a\rb"])
@@ -192,13 +167,14 @@ def test_ascii_of_our_own_words():
     assert ascii_of("2.10× (0.3–1.2) 45 µs · 日本") == "2.10x (0.3-1.2) 45 us - ??"
 
 
-def test_the_mouse_selects_text_that_is_scrolled_and_wrapped():
-    async def play(app, pilot):
-        view = app.view
+@pytest.mark.asyncio
+async def test_the_mouse_selects_text_that_is_scrolled_and_wrapped():
+    async with hosted(LineView(follow=True), SIZE) as (app, pilot):
+        view = app.widget
         view.append([Content(f"{number} " + "word " * 12) for number in range(50)])
         await pilot.pause()
         assert view.follow and view.scroll_offset.y > 0
-        place = next(y for y, row in enumerate(app.seen) if row.startswith("48 "))
+        place = next(y for y, row in enumerate(seen(app)) if row.startswith("48 "))
         await pilot.mouse_down(view, offset=(3, place))
         await pilot.hover(view, offset=(6, place + 1))
         await pilot.mouse_up(view, offset=(6, place + 1))
@@ -206,5 +182,3 @@ def test_the_mouse_selects_text_that_is_scrolled_and_wrapped():
         selected = app.screen.get_selected_text()
         assert selected is not None
         assert ("48 " + "word " * 12).startswith(selected, 3) and len(selected) > 30
-
-    driven(play, follow=True)

@@ -10,13 +10,15 @@ from kernel_assistant_tui.runs.find import newest_runs
 from kernel_assistant_tui.runs.pipeline import is_pipeline, log_lines, metrics_of, read_stages
 from kernel_assistant_tui.widgets.stages import stage_lines
 from kernel_assistant_tui.widgets.training import Training
-from tests.tui.parts.hosting import driven, until
+from tests.tui.parts.hosting import hosted, press, until
 from tests.tui.recorded_run import STAGES, report, write_run
 
 
-async def click(app, pilot, words):
+async def click(app, pilot, words, sees):
+    """Clicks on these words, then waits as `until`."""
     row = next(number for number, line in enumerate(app.rows) if words in line)
     await pilot.click(offset=(app.rows[row].index(words) + 1, row))
+    await until(pilot, sees)
 
 
 @pytest.fixture
@@ -65,88 +67,66 @@ def test_stages_fit_in_lines_of_any_width(run, utf8):
 
 
 def test_clocks():
-    assert [clock(one) for one in (0, 59.4, 60, 3599, 3600, 36_061)] == [
-        "0 s",
-        "59 s",
-        "1:00",
-        "59:59",
-        "1:00:00",
-        "10:01:01",
-    ]
+    words = ["0 s", "59 s", "1:00", "59:59", "1:00:00", "10:01:01"]
+    assert [clock(one) for one in (0, 59.4, 60, 3599, 3600, 36_061)] == words
 
 
-def test_a_run_is_watched_stage_by_stage_and_asked_as_a_whole(run, monkeypatch):
+@pytest.mark.asyncio
+async def test_a_run_is_watched_stage_by_stage_and_asked_as_a_whole(run, monkeypatch):
     monkeypatch.setattr("kernel_assistant_tui.widgets.training.EVERY_S", 0.05)
-
-    async def play(app, pilot):
+    async with hosted(Training(), (100, 40)) as (app, pilot):
         app.widget.open(run)
         app.widget.focus()
-        await until(pilot, lambda: "ppo-single figure  2.5" in app.shown)
+        await until(pilot, "ppo-single figure  2.5")
         assert "first" in app.shown and "running" in app.shown and "2:06 of at most" in app.shown
         report(run / "04-ppo-single", 2, "ppo_single", reward=1.5)
-        await until(pilot, lambda: "reward  1.5" in app.shown)
+        await until(pilot, "reward  1.5")
         await pilot.press("t")  # the next of those that have begun: the first
         await until(pilot, lambda: "synth: no figures;" in app.shown and "last words" in app.shown)
-        await pilot.press("t", "t")
-        await until(pilot, lambda: "pretrain figure  2.5" in app.shown)
-        await pilot.press("z")
-        await until(pilot, lambda: "asked to pause" in app.shown)
+        await press(pilot, "t", "t", sees="pretrain figure  2.5")
+        await press(pilot, "z", sees="asked to pause")
         assert wish_of(run) is TrainingCommand.pause and wish_of(run / "04-ppo-single") is TrainingCommand.go_on
         write_status(run, "ppo-single", RunState.failed, 7, "stage ppo-single failed (exit code 4)")
-        await until(pilot, lambda: "exit code 4" in app.shown)
-
-    driven(Training(), play, (100, 40))
+        await until(pilot, "exit code 4")
 
 
 @pytest.mark.parametrize("height", [24, 40])
-def test_a_click_on_a_stage_shows_its_curves(run, height):
-    async def play(app, pilot):
+@pytest.mark.asyncio
+async def test_a_click_on_a_stage_shows_its_curves(run, height):
+    async with hosted(Training(), (100, height)) as (app, pilot):
         app.widget.open(run)
-        await until(pilot, lambda: "ppo-single figure  2.5" in app.shown)
-        await click(app, pilot, "pretrain")
-        await until(pilot, lambda: "pretrain figure  2.5" in app.shown)
-        await click(app, pilot, "synth")
-        await until(pilot, lambda: "synth: no figures;" in app.shown)
-        await click(app, pilot, "export")
-        await until(pilot, lambda: app.notes == ["export has not begun"])
-        await click(app, pilot, "last words")
-        assert "synth: no figures;" in app.shown
-        await pilot.press("t")
-        await until(pilot, lambda: "label figure  2.5" in app.shown)
-
-    driven(Training(), play, (100, height))
+        await until(pilot, "ppo-single figure  2.5")
+        await click(app, pilot, "pretrain", sees="pretrain figure  2.5")
+        await click(app, pilot, "synth", sees="synth: no figures;")
+        await click(app, pilot, "export", sees=lambda: app.notes == ["export has not begun"])
+        await click(app, pilot, "last words", sees="synth: no figures;")
+        await press(pilot, "t", sees="label figure  2.5")
 
 
-def test_stages_of_a_run_without_recipe_are_gone_through_by_click_and_key(tmp_path):
+@pytest.mark.asyncio
+async def test_stages_of_a_run_without_recipe_are_gone_through_by_click_and_key(tmp_path):
     for stage in ("sft", "ppo"):
         report(tmp_path, 1, stage, **{f"{stage}_figure": 2.5})
-
-    async def play(app, pilot):
+    async with hosted(Training()) as (app, pilot):
         app.widget.open(tmp_path)
-        await until(pilot, lambda: "ppo figure  2.5" in app.shown)
-        await click(app, pilot, "sft")
-        await until(pilot, lambda: "sft figure  2.5" in app.shown and "ppo figure" not in app.shown)
+        await until(pilot, "ppo figure  2.5")
+        await click(app, pilot, "sft", sees=lambda: "sft figure  2.5" in app.shown and "ppo figure" not in app.shown)
         app.widget.focus()
-        await pilot.press("t")
-        await until(pilot, lambda: "ppo figure  2.5" in app.shown)
+        await press(pilot, "t", sees="ppo figure  2.5")
         for size in ((30, 8), (1, 1), (100, 24)):
             await pilot.resize_terminal(*size)
-        await until(pilot, lambda: "ppo figure  2.5" in app.shown)
-
-    driven(Training(), play, (100, 24))
+        await until(pilot, "ppo figure  2.5")
 
 
-def test_it_goes_on_with_the_stage_that_runs(run, monkeypatch):
+@pytest.mark.asyncio
+async def test_it_goes_on_with_the_stage_that_runs(run, monkeypatch):
     monkeypatch.setattr("kernel_assistant_tui.widgets.training.EVERY_S", 0.05)
-
-    async def play(app, pilot):
+    async with hosted(Training(), (70, 24)) as (app, pilot):
         app.widget.open(run)
-        await until(pilot, lambda: "ppo-single figure  2.5" in app.shown)
+        await until(pilot, "ppo-single figure  2.5")
         (run / "04-ppo-single" / "done").write_text('{"seconds": 40, "starts": 1, "how": "ended"}')
         (run / "05-export").mkdir()
         (run / "05-export" / "progress").write_text('{"seconds": 1, "starts": 1, "copied": 0}')
         (run / "05-export" / "output.log").write_text("writing the model\n")
         write_status(run, "export", RunState.running, 0)
-        await until(pilot, lambda: "writing the model" in app.shown)
-
-    driven(Training(), play, (70, 24))
+        await until(pilot, "writing the model")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
@@ -26,22 +25,17 @@ from kernel_assistant_tui.runs.find import newest_runs
 from kernel_assistant_tui.runs.metrics import MetricsTail, Stage, thinned
 from kernel_assistant_tui.widgets.curves import curve_lines
 from kernel_assistant_tui.widgets.training import EMPTY, NO_STATUS, Training
-from tests.tui.parts.hosting import driven, until
+from tests.tui.parts.hosting import hosted, press, until
+from tests.tui.recorded_run import report
 
 SIZE = (100, 40)
-
-
-def add(run, step, stage="ppo", **figures):
-    line = json.dumps({"stage": stage, "step": step, "time": time.time(), **figures})
-    with (run / METRICS).open("a") as file:
-        file.write(line + "\n")
 
 
 def test_a_file_is_read_as_it_grows(tmp_path):
     tail = MetricsTail(tmp_path)
     with pytest.raises(FileNotFoundError):
         tail.read()
-    add(tmp_path, 1, loss=3.0, note="text", big=float("inf"), flag=True)
+    report(tmp_path, 1, loss=3.0, note="text", big=float("inf"), flag=True)
     assert tail.read() and not tail.read()
     with (tmp_path / METRICS).open("a") as file:
         file.write('{"stage": "ppo", "step": 2, "ti')
@@ -57,7 +51,7 @@ def test_a_file_is_read_as_it_grows(tmp_path):
 
 def test_a_step_that_is_done_again_counts_as_it_was_last(tmp_path):
     for loss in (1.0, 2.0):
-        add(tmp_path, 7, loss=loss)
+        report(tmp_path, 7, loss=loss)
     tail = MetricsTail(tmp_path)
     tail.read()
     assert tail.stages["ppo"].curves["loss"] == {7.0: 2.0}
@@ -65,11 +59,11 @@ def test_a_step_that_is_done_again_counts_as_it_was_last(tmp_path):
 
 def test_a_file_that_became_shorter_is_read_anew(tmp_path):
     for step in range(10):
-        add(tmp_path, step, loss=1.0)
+        report(tmp_path, step, loss=1.0)
     tail = MetricsTail(tmp_path)
     tail.read()
     (tmp_path / METRICS).unlink()
-    add(tmp_path, 0, stage="sft", loss=5.0)
+    report(tmp_path, 0, stage="sft", loss=5.0)
     assert tail.read() and list(tail.stages) == ["sft"]
 
 
@@ -85,7 +79,7 @@ def test_runs_are_found_newest_first(tmp_path):
     project, kept = tmp_path / "project", tmp_path / "state"
     for age, folder in enumerate((project / "a", kept / "b", project / "deep" / "er" / "c", project / ".venv" / "d")):
         folder.mkdir(parents=True)
-        add(folder, 1)
+        report(folder, 1)
         os.utime(folder / METRICS, (1000 - age, 1000 - age))
     (project / "model.py").write_text("")
     found = [run.path for run in newest_runs(project / "model.py", kept)]
@@ -94,13 +88,8 @@ def test_runs_are_found_newest_first(tmp_path):
 
 
 def test_shares_are_shown_per_cent():
-    assert [is_share(name) for name in ("pass_rate", "clipped_share", "learning_rate", "rate", "reward")] == [
-        True,
-        True,
-        False,
-        False,
-        False,
-    ]
+    names = ("pass_rate", "clipped_share", "learning_rate", "rate", "reward")
+    assert [name for name in names if is_share(name)] == ["pass_rate", "clipped_share"]
 
 
 def test_thinning_keeps_ends_and_extremes():
@@ -112,24 +101,24 @@ def test_thinning_keeps_ends_and_extremes():
     assert thinned(points[:5], 200) == points[:5]
 
 
-def test_without_a_run_and_without_a_status_it_says_so(tmp_path):
-    async def play(app, pilot):
+@pytest.mark.asyncio
+async def test_without_a_run_and_without_a_status_it_says_so(tmp_path):
+    async with hosted(Training(), SIZE) as (app, pilot):
         assert EMPTY.split(".")[0] in app.shown
         app.widget.focus()
         await pilot.press("z", "j", "t")
         app.widget.open(tmp_path)
         await until(pilot, lambda: "cannot be read" in " ".join(app.shown.split()))  # the path may be long
-        add(tmp_path, 1, loss=2.5)
-        await until(pilot, lambda: "loss  2.5" in app.shown)
+        report(tmp_path, 1, loss=2.5)
+        await until(pilot, "loss  2.5")
         assert NO_STATUS in app.shown
         await pilot.press("z", "j", "j")
         assert wish_of(tmp_path) is TrainingCommand.go_on and not (tmp_path / CONTROL).exists()
         assert app.notes == ["no run is going on here"] * 2 + [NO_STATUS] * 3
 
-    driven(Training(), play, SIZE)
 
-
-def test_a_loop_is_paused_goes_on_and_is_stopped(tmp_path, monkeypatch):
+@pytest.mark.asyncio
+async def test_a_loop_is_paused_goes_on_and_is_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr(run_control, "LOOK_EVERY_S", 0.02)
     monkeypatch.setattr("kernel_assistant_tui.widgets.training.EVERY_S", 0.05)
     # A pane shows where its run lies, and this test's own folder has "paused" in its name.
@@ -143,47 +132,39 @@ def test_a_loop_is_paused_goes_on_and_is_stopped(tmp_path, monkeypatch):
                 run.report(len(steps), {"reward": len(steps) / 1000})
                 time.sleep(0.01)
 
-    loop = threading.Thread(target=train)
-    loop.start()
-
     def state():
         status = read_status(run_folder)
         return status and status.state
 
-    async def play(app, pilot):
-        app.widget.open(run_folder)
-        app.widget.focus()
-        await until(pilot, lambda: "running" in app.shown and "reward" in app.shown)
-        await pilot.press("z")
-        await until(pilot, lambda: "paused" in app.shown)
-        assert state() is RunState.paused
-        before = len(steps)
-        await pilot.pause(0.2)
-        assert len(steps) == before
-        await pilot.press("z")
-        await until(pilot, lambda: len(steps) > before + 3 and "running" in app.shown)
-        await pilot.press("j")
-        assert wish_of(run_folder) is TrainingCommand.go_on and "the same key again" in app.notes[-1]
-        await pilot.press("j")
-        await until(pilot, lambda: "stopped" in app.shown)
-
+    loop = threading.Thread(target=train)
+    loop.start()
     try:
-        driven(Training(), play, SIZE)
+        async with hosted(Training(), SIZE) as (app, pilot):
+            app.widget.open(run_folder)
+            app.widget.focus()
+            await until(pilot, lambda: "running" in app.shown and "reward" in app.shown)
+            await press(pilot, "z", sees="paused")
+            assert state() is RunState.paused
+            before = len(steps)
+            await pilot.pause(0.2)
+            assert len(steps) == before
+            await press(pilot, "z", sees=lambda: len(steps) > before + 3 and "running" in app.shown)
+            await pilot.press("j")
+            assert wish_of(run_folder) is TrainingCommand.go_on and "the same key again" in app.notes[-1]
+            await press(pilot, "j", sees="stopped")
     finally:
         ask(run_folder, TrainingCommand.stop)
         loop.join(60)
     assert not loop.is_alive() and state() is RunState.stopped
 
 
-def test_a_run_that_failed_says_why_and_takes_no_wishes(tmp_path):
-    add(tmp_path, 3, loss=1.0)
+@pytest.mark.asyncio
+async def test_a_run_that_failed_says_why_and_takes_no_wishes(tmp_path):
+    report(tmp_path, 3, loss=1.0)
     write_status(tmp_path, "sft", RunState.failed, 3, "NotFiniteError: the loss is not finite")
-
-    async def play(app, pilot):
+    async with hosted(Training(), SIZE) as (app, pilot):
         app.widget.open(tmp_path)
-        await until(pilot, lambda: "the loss is not finite" in app.shown)
+        await until(pilot, "the loss is not finite")
         app.widget.focus()
         await pilot.press("z")
         assert not (tmp_path / CONTROL).exists() and app.notes == ["no run is going on here"]
-
-    driven(Training(), play, SIZE)
