@@ -135,7 +135,7 @@ def scaling(target: str, workers: int, load: Load, *, far: bool = False) -> Scal
             ended, after = time.monotonic(), time.process_time()
         finally:
             hosts.close()
-    evaluations = [one for job in jobs for one in job.found]
+    evaluations = [one for job in jobs for one in job.evaluations]
     spent = _spent(evaluations)
     return Scaling(
         workers=workers,
@@ -151,7 +151,7 @@ def scaling(target: str, workers: int, load: Load, *, far: bool = False) -> Scal
         building=spent["compile"],
         judging=spent["verify"] + spent["profile"],
         wire_bytes=sum(map(_wire_bytes, jobs)),
-        why_void=tuple(f"{job.task.kernel_task.name}: {job.why}" for job in jobs if None in job.found),
+        why_void=tuple(f"{job.task.kernel_task.name}: {job.why}" for job in jobs if None in job.evaluations),
     )
 
 
@@ -195,7 +195,7 @@ def _spent(evaluations: Sequence[Evaluation | None]) -> Counter[str]:
 def _wire_bytes(job: EvaluationJob) -> int:
     """Bytes that a job sends over the connection, both ways. It goes there twice: to be built, and to be judged."""
     messages: list[object] = [EvaluationJob(job.task, job.candidates)] * 2
-    messages += [CandidateJudged(evaluation=one) for one in job.found]
+    messages += [CandidateJudged(evaluation=one) for one in job.evaluations]
     messages += [TaskOpened(opened=job.opened)] if job.opened else []
     return sum(len(msgspec.json.encode(one)) for one in messages)
 
@@ -213,11 +213,11 @@ def head_seconds(jobs: Sequence[EvaluationJob]) -> float:
             for answer in answers:
                 for one in decode(answer, list[Answer]):
                     job.add(one)
-                if job.found[-1] is not None:
-                    lines.add(StoredEvaluation(task=job.task_hash, evaluation=job.found[-1], device="none"))
+                if job.evaluations[-1] is not None:
+                    lines.add(StoredEvaluation(task=job.task_hash, evaluation=job.evaluations[-1], device="none"))
             spent += time.process_time() - began
         lines.close()
-    return spent / sum(len(job.found) for job in jobs)
+    return spent / sum(len(job.evaluations) for job in jobs)
 
 
 def _answer(candidate: str) -> Evaluation:

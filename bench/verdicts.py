@@ -141,7 +141,7 @@ def _judged(rows: Sequence[Row], target: str, most: Tier) -> Iterator[tuple[int,
             job = EvaluationJob(one.task, tuple((candidate, most) for candidate in one.candidates))
             worker.do(job)
             worker.require()
-            for place, found in zip(one.places, job.found, strict=True):
+            for place, found in zip(one.places, job.evaluations, strict=True):
                 yield one.row, place, rows[one.row].labels[place].judged(found, job.why or "the judge was lost")
         for number in others:
             for place, label in _judged_freeform(rows[number], worker, target):

@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from kernel_assistant.generator.plan.partition import cut
-from kernel_assistant.generator.plan.small_products import MOST_MULTIPLICATIONS, MOST_ROWS, with_small_products
+from kernel_assistant.generator.plan.small_products import MOST_ROWS, MOST_WEIGHTS, with_small_products
+from kernel_assistant.generator.search.search import initial
 from kernel_assistant.records import OpGraph
 from tests.generator.by_parts import ByParts
-from tests.generator.harness import Tensors, bindings, built_first, export
-from tests.generator.test_cuda import H200
+from tests.generator.harness import H200, Function, Tensors, bindings, built_first, export
 
 
 class Excitation(nn.Module):
@@ -34,15 +34,16 @@ class Excitation(nn.Module):
 
 
 class Head(nn.Module):
-    """Two linear layers."""
+    """Two linear layers behind the mean of a sequence."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, before: Callable[[torch.Tensor], torch.Tensor] = lambda x: x.mean(1)) -> None:
         super().__init__()
         torch.manual_seed(width)
+        self.before = before
         self.body = nn.Sequential(nn.Linear(width, 24), nn.GELU(), nn.Linear(24, 10, bias=False))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.body(x)
+        return self.body(self.before(x))
 
 
 def _random(*shape: int) -> torch.Tensor:
@@ -51,20 +52,38 @@ def _random(*shape: int) -> torch.Tensor:
 
 SMALL: dict[str, tuple[nn.Module, Tensors]] = {
     "excitation": (Excitation(36, 6), (_random(5, 8, 9, 7),)),
-    "two layers": (Head(40), (_random(7, 40),)),
-    "rows of two dimensions": (Head(33), (_random(2, 3, 33),)),
-    "a sequence of one": (nn.Conv1d(20, 12, 1), (_random(4, 20, 1),)),
+    "two layers": (Head(40), (_random(7, 5, 40),)),
+    "rows of two dimensions": (Head(33), (_random(2, 4, 3, 33),)),
+    "flattened": (Head(36, lambda x: F.adaptive_avg_pool2d(x, (2, 1)).flatten(1)), (_random(3, 18, 6, 5),)),
+    "a sequence of one": (nn.Sequential(nn.AdaptiveMaxPool1d(1), nn.Conv1d(20, 12, 1)), (_random(4, 20, 9),)),
 }
+
+
+class Averaged(nn.Module):
+    """A layer of the averages of images."""
+
+    def __init__(self, layer: nn.Module, size: tuple[int, int] = (1, 1)) -> None:
+        super().__init__()
+        self.layer, self.size = layer, size
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = F.adaptive_avg_pool2d(x, self.size)
+        return self.layer(x.flatten(1) if isinstance(self.layer, nn.Linear) else x)
+
+
+IMAGES = _random(4, 8, 3, 3)
 KEPT: dict[str, Callable[[], tuple[nn.Module, Tensors]]] = {
-    "many rows": lambda: (nn.Linear(8, 4), (_random(MOST_ROWS + 1, 8),)),
-    "many weights": lambda: (nn.Linear(1024, MOST_MULTIPLICATIONS // 4096 + 1), (_random(4, 1024),)),
-    "half type": lambda: (nn.Linear(8, 4).bfloat16(), (_random(4, 8).bfloat16(),)),
-    "groups": lambda: (nn.Conv2d(8, 4, 1, groups=2), (_random(4, 8, 1, 1),)),
-    "padding": lambda: (nn.Conv2d(8, 4, 1, padding=1), (_random(4, 8, 1, 1),)),
-    "pixels": lambda: (nn.Conv2d(8, 4, 1), (_random(4, 8, 2, 1),)),
-    "filter": lambda: (nn.Conv2d(8, 4, 3, padding=1), (_random(4, 8, 1, 1),)),
-    "rows that lie apart": lambda: (nn.Linear(8, 4), (_random(8, 4).t(),)),
+    "many rows": lambda: (Averaged(nn.Linear(8, 4)), (_random(MOST_ROWS + 1, 8, 3, 3),)),
+    "many weights": lambda: (Averaged(nn.Linear(512, MOST_WEIGHTS // 512 + 1)), (_random(1, 512, 2, 2),)),
+    "any number of rows": lambda: (nn.Linear(8, 4), (_random(4, 8),)),
+    "half type": lambda: (Averaged(nn.Linear(8, 4)).bfloat16(), (IMAGES.bfloat16(),)),
+    "groups": lambda: (Averaged(nn.Conv2d(8, 4, 1, groups=2)), (IMAGES,)),
+    "padding": lambda: (Averaged(nn.Conv2d(8, 4, 1, padding=1)), (IMAGES,)),
+    "pixels": lambda: (Averaged(nn.Conv2d(8, 4, 1), (2, 1)), (IMAGES,)),
+    "filter": lambda: (Averaged(nn.Conv2d(8, 4, 3, padding=1)), (IMAGES,)),
+    "one output": lambda: (Head(8, lambda x: F.linear(x.mean(1), VECTOR)[:, None] + x[:, 0]), (_random(4, 3, 8),)),
 }
+VECTOR = nn.Parameter(_random(8))
 
 
 def _calls(graph: OpGraph) -> int:
@@ -89,6 +108,12 @@ def test_others_stay_as_they_are(name: str) -> None:
     assert with_small_products(graph) is graph
 
 
+def test_sums_of_nothing_stay_as_they_are() -> None:
+    graph = export(Function(lambda x, w, b: F.linear(x.mean(1), w, b) + 1), _random(4, 3, 0), _random(5, 0), _random(5))
+    assert with_small_products(graph) is graph
+    assert initial(graph, "cuda", H200)
+
+
 def test_products_of_parameters_are_computed_once_by_a_library() -> None:
     class Latents(nn.Module):
         def __init__(self) -> None:
@@ -103,9 +128,9 @@ def test_products_of_parameters_are_computed_once_by_a_library() -> None:
 
 
 def test_those_that_pytorch_computes_are_left() -> None:
-    graph = export(Head(40), _random(7, 40))
-    first = next(node.name for node in graph.nodes if node.op == "linear")
-    assert _calls(with_small_products(graph, frozenset({first}))) == 1
+    graph = export(Head(40), _random(7, 5, 40))
+    *_, last = [node.name for node in graph.nodes if node.op == "linear"]
+    assert _calls(with_small_products(graph, frozenset({last}))) == 1
     assert _calls(with_small_products(graph)) == 0
 
 

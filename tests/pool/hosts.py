@@ -25,7 +25,7 @@ def requests(subject, *openings):
 
 
 def outcomes(job):
-    return [one.outcome.value if one else None for one in job.found]
+    return [one.outcome.value if one else None for one in job.evaluations]
 
 
 def listening(connect, heard):

@@ -153,7 +153,7 @@ def test_candidates_of_the_next_jobs_are_built_and_some_are_left_for_whoever_is_
         assert [host.begun for host in hosts] == [[job.candidates for job in some] for some in built]
         free.set()
         thread.join(60)
-        assert all(len(job.found) == 1 for job in jobs)
+        assert all(len(job.evaluations) == 1 for job in jobs)
 
 
 def test_many_candidates_of_one_task_are_cut_and_few_are_not(many):
@@ -176,7 +176,7 @@ def test_a_task_at_which_two_machines_are_lost_is_given_up(group, many):
     (job,) = many(9)
     made, lines = group(*(ScriptedHost(name, 1, falls) for name in "abc"))
     run(made, [job])
-    assert [found is None for found in job.found] == [False, True, False] + [True] * 6
+    assert [found is None for found in job.evaluations] == [False, True, False] + [True] * 6
     assert job.why == "gone" and job.tried == 4, "who was never begun lost nobody"
     job.opened = None
     assert job.tried == 0, "without its task open nothing was judged"
@@ -197,7 +197,7 @@ def test_what_a_lost_worker_leaves_goes_to_another_one(group, many):
     host = ScriptedHost("a", 2, dies)
     made, lines = group(host)
     run(made, [job])
-    assert [found is None for found in job.found] == [True, False, False] and job.why == ""
+    assert [found is None for found in job.evaluations] == [True, False, False] and job.why == ""
     assert lines == ["a: one worker less, 1 left: no torch"] and made.workers == 1 and not host.closed
 
 
@@ -208,7 +208,7 @@ def test_a_task_that_cannot_be_opened_costs_nobody(group, many):
     job, host = many(2)[0], ScriptedHost("a", 1, refuses)
     made, lines = group(host)
     run(made, [job])
-    assert job.found == [None, None] and job.why == "other graph" and job.tried == 0 and lines == []
+    assert job.evaluations == [None, None] and job.why == "other graph" and job.tried == 0 and lines == []
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_an_unexpected_error_loses_its_host_and_others_go_on(group, many):
     jobs = many(2, 1)
     made, lines = group(ScriptedHost("a", 1, fails), ScriptedHost("b", 1))
     run(made, jobs)
-    assert all(len(job.found) == len(job.candidates) for job in jobs)
+    assert all(len(job.evaluations) == len(job.candidates) for job in jobs)
     assert any("a is lost: internal ZeroDivisionError: nobody thought of it" in line for line in lines)
 
 
@@ -268,6 +268,6 @@ def test_whatever_is_lost_every_candidate_has_one_entry(group, many, seed):
     heard = run(made, jobs)
     assert len(set(heard)) == len(heard)
     for job in jobs:
-        assert len(job.found) == len(job.candidates)
-        for index, ((candidate, _), found) in enumerate(zip(job.candidates, job.found, strict=True)):
+        assert len(job.evaluations) == len(job.candidates)
+        for index, ((candidate, _), found) in enumerate(zip(job.candidates, job.evaluations, strict=True)):
             assert found is None or (found.candidate == candidate.hash() and (job, index) in heard)

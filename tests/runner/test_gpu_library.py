@@ -126,9 +126,11 @@ def test_each_algorithm_computes_silu(
     model, args = case("conv2d, channels last, silu", dtype)
     algorithms: list[Algorithm] = []
 
-    def choose_any(driver: Driver, events: Events, ways: Sequence[Algorithm], spans: Sequence[int]) -> Algorithm:
+    def choose_any(
+        driver: Driver, events: Events, ways: Sequence[Algorithm], spans: Sequence[int]
+    ) -> tuple[Algorithm, bool]:
         algorithms.extend(ways)
-        return Algorithm("any", max(way.workspace for way in ways), run_current)
+        return Algorithm("any", max(way.workspace for way in ways), run_current), True
 
     def run_current(words: Words, stream: int) -> int:
         return current.attempt(words, stream)

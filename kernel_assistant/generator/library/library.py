@@ -54,7 +54,7 @@ class _ProductCall(_Call):
     def __init__(self, node: Node, values: Resolver) -> None:
         super().__init__(node, node.name)
         self.written: ProductTerms = read_product(node, values)
-        self.found: Matmul = as_matmul(self.written.product)
+        self.matmul: Matmul = as_matmul(self.written.product)
         self.lows: list[View] = []
         if node.op.endswith(SPLIT):
             self.lows = [values.view(node.kwargs[f"{side}_low"]) for side in ("left", "right")]
@@ -66,13 +66,13 @@ class _ProductCall(_Call):
         product = self.written.product
         if view.dtype != product.out.dtype:
             return False
-        if beta == 1.0 and self.bias is None and is_bias(view, product, self.found):
+        if beta == 1.0 and self.bias is None and is_bias(view, product, self.matmul):
             self.bias = view
             return True
         if self.added is not None:
             return False
         try:
-            self.added, self.beta = (view, matrix_like(view, product, self.found)), beta
+            self.added, self.beta = (view, matrix_like(view, product, self.matmul)), beta
         except Unsupported:
             return False
         return True
@@ -84,7 +84,7 @@ class _ProductCall(_Call):
 
     def views(self) -> list[View]:
         product = self.written.product
-        turn = -1 if self.found.swapped else 1
+        turn = -1 if self.matmul.swapped else 1
         return [
             *[product.left, product.right][::turn],
             *self.lows[::turn],
@@ -96,7 +96,7 @@ class _ProductCall(_Call):
         return [self.bias] if self.bias else []
 
     def launch(self, symbol: str) -> Launch:
-        sizes = self.found.sizes()
+        sizes = self.matmul.sizes()
         if self.added:
             matrix = self.added[1]
             sizes |= {"ldc": size_text(matrix.step), "stride_c": size_text(matrix.stride)}
@@ -108,8 +108,8 @@ class _ProductCall(_Call):
             *(["bias"] if self.bias else []),
         ]
         settings = {
-            "transpose_a": str(int(self.found.a.transposed)),
-            "transpose_b": str(int(self.found.b.transposed)),
+            "transpose_a": str(int(self.matmul.a.transposed)),
+            "transpose_b": str(int(self.matmul.b.transposed)),
             "alpha": repr(self.written.alpha),
             "beta": repr(self.beta),
             "epilogue": self.epilogue,
@@ -125,7 +125,7 @@ class _ConvolutionCall(_Call):
 
     def __init__(self, node: Node, values: Resolver) -> None:
         super().__init__(node, node.name)
-        self.found: Convolution = read_convolution(node, values)
+        self.convolution: Convolution = read_convolution(node, values)
         self.z: View | None = None
 
     @property
@@ -137,13 +137,13 @@ class _ConvolutionCall(_Call):
         """Adds a tensor to the call's result if the library can do so; returns whether it can. After a transposed or
         depthwise convolution the library would make a separate pass, so our kernels do it instead.
         """
-        out = self.found.out
-        depthwise = self.found.settings["groups"] != "1" and self.found.w.sizes[1] == 1
-        if self.found.transposed or depthwise or view.dtype != out.dtype:
+        out = self.convolution.out
+        depthwise = self.convolution.settings["groups"] != "1" and self.convolution.w.sizes[1] == 1
+        if self.convolution.transposed or depthwise or view.dtype != out.dtype:
             return False
         same = (view.sizes, view.strides) == (out.sizes, out.strides)
         # With channels first cuDNN adds it in a pass of its own.
-        if self.z is None and same and self.found.settings["layout"] == "nhwc":
+        if self.z is None and same and self.convolution.settings["layout"] == "nhwc":
             self.z = view
             return True
         if self.bias is not None or not is_channel_bias(view, len(out.sizes)):
@@ -155,9 +155,10 @@ class _ConvolutionCall(_Call):
 
     def activate(self, node: Node) -> bool:
         added = self.bias is not None or self.z is not None
-        # With channels first or groups, cuDNN would compute SiLU in a pass of its own.
-        settings = self.found.settings
-        swish = self.bias is not None and self.z is None and (settings["layout"], settings["groups"]) == ("nhwc", "1")
+        # With channels first, groups or doubles, cuDNN would compute SiLU in a pass of its own.
+        settings = self.convolution.settings
+        swish = self.bias is not None and self.z is None and self.convolution.out.dtype != "f64"
+        swish = swish and (settings["layout"], settings["groups"]) == ("nhwc", "1")
         self.activation = node.op if (node.op == "relu" and added) or (node.op == "silu" and swish) else ""
         return bool(self.activation)
 
@@ -170,13 +171,14 @@ class _ConvolutionCall(_Call):
         return count
 
     def views(self) -> list[View]:
-        return [self.found.x, self.found.w, *([self.z] if self.z else []), *([self.bias] if self.bias else [])]
+        added = [view for view in (self.z, self.bias) if view is not None]
+        return [self.convolution.x, self.convolution.w, *added]
 
     def launch(self, symbol: str) -> Launch:
-        name = "conv_transpose" if self.found.transposed else "conv"
-        settings = {**self.found.settings, "epilogue": self.epilogue, "compute": _compute(self.node)}
+        name = "conv_transpose" if self.convolution.transposed else "conv"
+        settings = {**self.convolution.settings, "epilogue": self.epilogue, "compute": _compute(self.node)}
         fields = ["x", "w", *(["z"] if self.z else []), *(["bias"] if self.bias else [])]
-        return _launch(f"{symbol}{name}", f"cudnn.{name}", fields, self.views(), self.found.sizes, settings)
+        return _launch(f"{symbol}{name}", f"cudnn.{name}", fields, self.views(), self.convolution.sizes, settings)
 
 
 def library_nodes(graph: OpGraph, target: str) -> tuple[tuple[str, ...], ...]:

@@ -78,7 +78,7 @@ class Resolver:
             raise Unsupported(f"{source.op} is not written to memory")
         return self.buffer(name)
 
-    def found(self, operand: Operand) -> View | None:
+    def view_or_none(self, operand: Operand) -> View | None:
         """The view that an operand names; None where `view` raises Unsupported."""
         try:
             return self.view(operand)

@@ -110,5 +110,5 @@ def _written(graph: OpGraph, group: Sequence[Node], values: Resolver) -> list[No
 
 def _dense(writer: NodeWriter, operand: Operand, values: Resolver) -> Operand:
     """The operand, or a copy of it if it is not contiguous in memory."""
-    view = values.found(operand)
+    view = values.view_or_none(operand)
     return operand if view is not None and view.is_contiguous else writer.copy(operand)

@@ -147,7 +147,7 @@ class _Layers:
 
     def _readable(self, operand: Operand) -> Operand:
         """An operand that is contiguous in memory: itself, or a copy."""
-        view = self.values.found(operand)
+        view = self.values.view_or_none(operand)
         return operand if view is not None and view.is_contiguous else self.writer.copy(operand)
 
     def _add(self, op: str, *args: Operand, shape: tuple[str, ...]) -> str:

@@ -49,11 +49,11 @@ def _written(writer: NodeWriter, values: Resolver) -> list[Node]:
     _check(writer, grouped)
     if dropout or not isinstance(decoded(scale, node.op), int | float | None):
         raise Unsupported(f"{OPERATOR} with dropout, or a scale that is computed")
-    views = [values.found(one) for one in (k, v)]
+    views = [values.view_or_none(one) for one in (k, v)]
     if not all(view is not None and has_whole_rows(view) for view in views):
         # A part of a cache: PyTorch's attention reads it where it lies.
         raise Unsupported(f"{OPERATOR} of keys that would be copied")
-    if values.found(q) is None:
+    if values.view_or_none(q) is None:
         q = writer.copy(q)
     if mask is not None:
         mask = _mask(writer, values, mask)
@@ -86,4 +86,4 @@ def _mask(writer: NodeWriter, values: Resolver, mask: Operand) -> Operand:
     fitting = all(own in ("1", size) for own, size in zip(spec.shape[::-1], whole[::-1], strict=False))
     if spec.dtype not in ("b1", *DTYPES) or len(spec.shape) > len(whole) or not fitting:
         raise Unsupported(f"{OPERATOR} with a mask of {spec.dtype} {spec.shape}")
-    return mask if values.found(mask) is not None else writer.copy(mask)
+    return mask if values.view_or_none(mask) is not None else writer.copy(mask)

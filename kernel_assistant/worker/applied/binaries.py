@@ -15,7 +15,7 @@ import torch
 from ..runner.cuda_driver import Driver
 from ..runner.executor import CpuModule, CudaModule
 from ..runner.libraries import Libraries, find_libraries
-from ..runner.operations.kept_algorithms import KeptAlgorithms, kept_file
+from ..runner.operations.kept_algorithms import APPLIED, KeptAlgorithms, kept_file
 from .locks import ForkSafeLock
 from .parts import Parts
 
@@ -157,7 +157,8 @@ def driver(index: int) -> Driver:
 def libraries(index: int) -> Libraries:
     """cuBLASLt and cuDNN on a device: PyTorch's own copies, opened when a launch first needs them."""
     if index not in _libraries:
-        _libraries[index] = Libraries(driver(index), find_libraries(), {}, KeptAlgorithms(path=kept_file()))
+        kept = KeptAlgorithms(path=kept_file(), prefix=APPLIED)
+        _libraries[index] = Libraries(driver(index), find_libraries(), {}, kept)
     return _libraries[index]
 
 

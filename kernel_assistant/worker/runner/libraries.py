@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 from .cuda_driver import CudaError, Driver, Events
 from .operations.choosing import Algorithm, Wanted, Words, choose
-from .operations.kept_algorithms import KeptAlgorithms
+from .operations.kept_algorithms import KeptAlgorithms, key_of
 from .plan import DTYPE_BYTES, BoundLibraryCall, LibraryError
 
 #: File names by library; the number behind ".so." is the major version.
@@ -89,24 +89,26 @@ class Libraries:
     ) -> ChosenAlgorithm:
         """The algorithm that is kept for a launch, else the fastest."""
         version = library.version()
-        text = f"{version}, {self.driver.device_name}: {key}" if version else ""
-        if name := self.kept.names.get(text, ""):
+        operation = key_of(version, self.driver.device_name, key) if version else ""
+        if name := self.kept.name(operation):
             ways = library.ways(launch, tf32, deterministic, Wanted(1, name))
-            if way := self._fastest(launch, [way for way in ways if way.name == name]):
+            way, _ = self._fastest(launch, [way for way in ways if way.name == name])
+            if way is not None:
                 return _chosen(library, launch, way)
-        wanted = Wanted(plans=1) if self.quick else Wanted()
-        way = self._fastest(launch, library.ways(launch, tf32, deterministic, wanted))
-        if way is None:
-            raise LibraryError(f"{launch.library} has no algorithm for {launch.symbol} ({launch.sizes})")
-        if text and not self.quick:
-            self.kept.add({text: way.name})
-        return _chosen(library, launch, way)
+        for wanted in (Wanted(plans=1), Wanted()) if self.quick else (Wanted(),):
+            ways = library.ways(launch, tf32, deterministic, wanted)
+            way, timed = self._fastest(launch, ways)
+            if way is not None:
+                if operation and timed and len(ways) > 1 and not self.quick:
+                    self.kept.add({operation: way.name})
+                return _chosen(library, launch, way)
+        raise LibraryError(f"{launch.library} has no algorithm for {launch.symbol} ({launch.sizes})")
 
-    def _fastest(self, launch: BoundLibraryCall, ways: list[Algorithm]) -> Algorithm | None:
+    def _fastest(self, launch: BoundLibraryCall, ways: list[Algorithm]) -> tuple[Algorithm | None, bool]:
         if self._events is None:
             self._events = Events(self.driver)
         spans = [launch.spans[field] * DTYPE_BYTES[launch.dtype] for field in launch.fields]
-        return choose(self.driver, self._events, ways, spans) if ways else None
+        return choose(self.driver, self._events, ways, spans) if ways else (None, False)
 
     def _open(self, name: str) -> Library:
         if name not in self._opened:

@@ -300,7 +300,8 @@ class BufferSets:
             runner.mapped[arena.name] = arena
         sets = [{"dims": self.dims, "tensors": locations} for locations in self._locations]
         answer = runner.request({"op": "bind", "sets": sets, "quick": quick}, MAP_SECONDS)
-        if chosen := checked(answer.get("chosen")):
+        # Code of a candidate for the CPU runs in the process that answers.
+        if self.readable.bytes.is_cuda and (chosen := checked(answer.get("chosen"))):
             kept = KeptAlgorithms(path=kept_file())
             kept.add(chosen)
             kept.save()

@@ -76,13 +76,13 @@ Answer = TaskOpened | CandidateJudged | JobFailed
 
 @dataclass(eq=False)
 class EvaluationJob:
-    """A task with candidates to evaluate. When the job is done, `found` has an evaluation for each candidate, or None
-    if the worker was lost while it evaluated the candidate. `opened` is None if the task could not be opened; `why` has
-    the reason."""
+    """A task with candidates to evaluate. When the job is done, `evaluations` has an evaluation for each candidate, or
+    None if the worker was lost while it evaluated the candidate. `opened` is None if the task could not be opened;
+    `why` has the reason."""
 
     task: Task
     candidates: tuple[tuple[Candidate, Tier], ...]
-    found: list[Evaluation | None] = field(default_factory=list)
+    evaluations: list[Evaluation | None] = field(default_factory=list)
     opened: OpenedTask | None = None
     why: str = ""
 
@@ -97,20 +97,20 @@ class EvaluationJob:
 
     @property
     def left(self) -> int:
-        """The number of candidates that have no entry in `found`."""
-        return len(self.candidates) - len(self.found)
+        """The number of candidates that have no entry in `evaluations`."""
+        return len(self.candidates) - len(self.evaluations)
 
     @property
     def rest(self) -> EvaluationJob:
-        """A job with the same task and the candidates that have no entry in `found`."""
-        return EvaluationJob(self.task, self.candidates[len(self.found) :])
+        """A job with the same task and the candidates that have no entry in `evaluations`."""
+        return EvaluationJob(self.task, self.candidates[len(self.evaluations) :])
 
     @property
     def tried(self) -> int:
         """The number of candidates that were tried: all up to the last evaluation, and the candidate after it. 0 if the
         task could not be opened.
         """
-        answered = max((index + 1 for index, evaluation in enumerate(self.found) if evaluation is not None), default=0)
+        answered = max((number for number, one in enumerate(self.evaluations, 1) if one is not None), default=0)
         return answered + 1 if self.opened else 0
 
     def add(self, answer: Answer) -> None:
@@ -121,17 +121,17 @@ class EvaluationJob:
         elif isinstance(answer, JobFailed):
             self.why = answer.why
         else:
-            evaluation, index = answer.evaluation, len(self.found)
+            evaluation, index = answer.evaluation, len(self.evaluations)
             if not self.left:
                 raise InternalError("it answered more than it was asked")
             wanted = self.hashes[index], self.candidates[index][1]
             if evaluation is not None and (evaluation.candidate, evaluation.tier) != wanted:
                 raise InternalError(f"it answered for another candidate: {evaluation.candidate}, not {wanted[0]}")
-            self.found.append(evaluation)
+            self.evaluations.append(evaluation)
 
     def give_up(self) -> None:
         """Sets the entries of all remaining candidates to None."""
-        self.found += [None] * self.left
+        self.evaluations += [None] * self.left
 
 
 def judged_with_room(judge: Callable[[], Evaluation], pause: Callable[[float], bool]) -> Evaluation:
@@ -225,7 +225,7 @@ class EvaluationWorker:
         yield JobFailed(why=self.lost or why, lost=bool(self.lost))
 
     def do(self, job: EvaluationJob) -> None:
-        """Evaluate a job. Afterwards every candidate has an entry in `found`, even if the process is lost."""
+        """Evaluate a job. Afterwards every candidate has an entry in `evaluations`, even if the process is lost."""
         for answer in self.judge(job):
             job.add(answer)
         job.give_up()

@@ -134,10 +134,11 @@ class Labeller(EvaluationWorkers):
             judged, self._failed = True, 0
         if not judged:
             self.workers[0].renew()
-        elif job.opened is None and not any(job.found):
+        elif job.opened is None and not any(job.evaluations):
             self._add(one.task.key, "unopened", job.why)
         else:
-            for number, (candidate, evaluation) in enumerate(zip(one.candidates, job.found, strict=True), one.first):
+            judged = zip(one.candidates, job.evaluations, strict=True)
+            for number, (candidate, evaluation) in enumerate(judged, one.first):
                 self._lines.add(label_of(one.task.key, number, candidate, evaluation, self.device, opened))
                 opened = None
         self.workers[0].require()

@@ -50,9 +50,11 @@ class Algorithm(NamedTuple):
     reproducible: bool = True
 
 
-def choose(driver: Driver, events: Events, ways: Sequence[Algorithm], spans: Sequence[int]) -> Algorithm | None:
-    """The fastest of `ways` for operands of `spans` bytes; None if the library refuses all of them. `ways` has
-    reproducible algorithms first, and among equals those that are likely faster.
+def choose(
+    driver: Driver, events: Events, ways: Sequence[Algorithm], spans: Sequence[int]
+) -> tuple[Algorithm | None, bool]:
+    """The fastest of `ways` for operands of `spans` bytes, None if the library refuses all of them; and whether they
+    were timed. `ways` has reproducible algorithms first, and among equals those that are likely faster.
 
     If there is no memory for the trial, returns the first algorithm. Raises CudaError. Waits until the device has
     finished.
@@ -63,11 +65,11 @@ def choose(driver: Driver, events: Events, ways: Sequence[Algorithm], spans: Seq
             blocks.append(driver.allocate(size))
             driver.fill(blocks[-1], FILL, max(size, 1))
         words = (c_uint64 * len(blocks))(*blocks)
-        return _fastest(driver, events, ways, words)
+        return _fastest(driver, events, ways, words), True
     except CudaError as error:
         if error.code != OUT_OF_MEMORY:
             raise
-        return ways[0]
+        return ways[0], False
     finally:
         for block in blocks:
             driver.free(block)

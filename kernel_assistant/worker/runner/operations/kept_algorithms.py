@@ -5,18 +5,30 @@ seconds. Standard library only. See docs/libraries.md.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import tempfile
 
 #: "off": nothing is read or kept.
 VARIABLE = "KERNEL_ASSISTANT_ALGORITHMS"
-#: Most operations in the file; the oldest ones are dropped.
+#: Most operations in the file; the oldest ones are dropped. A runner gets them in one message, which must fit the
+#: buffer of a socket.
 MOST = 1000
 #: Most characters of a key or a name.
-LONGEST = 400
+LONGEST = 100
+#: Changes with what a name means: the order in which algorithms are listed.
+VERSION = "1"
+#: Stands before the keys of applied packages. They choose beside other work, the judge alone on the device: the judge
+#: does not use their choices.
+APPLIED = "applied "
 
 Names = dict[str, str]
+
+
+def key_of(library: str, device: str, operation: object) -> str:
+    """The key of an operation of a library, both with their versions, on a device."""
+    return hashlib.sha256(f"{VERSION}, {library}, {device}: {operation}".encode()).hexdigest()[:32]
 
 
 def kept_file() -> str:
@@ -28,14 +40,21 @@ def kept_file() -> str:
 
 
 class KeptAlgorithms:
-    """Names of algorithms by operation. `fresh` are those that were chosen in this process and not saved yet."""
+    """Names of algorithms by operation. `fresh` are those that were chosen in this process and not saved yet. `prefix`
+    stands before the keys of what this process chooses."""
 
-    def __init__(self, names: Names | None = None, path: str = "") -> None:
-        self.path, self.names, self.fresh = path, {**(names or {}), **_read(path)}, Names()
+    def __init__(self, names: Names | None = None, path: str = "", prefix: str = "") -> None:
+        self.path, self.prefix, self.fresh = path, prefix, Names()
+        self.names = {**(names or {}), **_read(path)}
+
+    def name(self, key: str) -> str:
+        """The algorithm of an operation; "" if none is known."""
+        return self.names.get(key, "") or self.names.get(f"{self.prefix}{key}", "")
 
     def add(self, names: Names) -> None:
-        self.names.update(names)
-        self.fresh.update(names)
+        chosen = {f"{self.prefix}{key}": name for key, name in names.items()}
+        self.names.update(chosen)
+        self.fresh.update(chosen)
 
     def take_fresh(self) -> Names:
         """The names in `fresh`, which is empty afterwards."""
@@ -78,5 +97,5 @@ def _read(path: str) -> Names:
     try:
         with open(path, encoding="utf-8") as file:
             return checked(json.load(file))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}

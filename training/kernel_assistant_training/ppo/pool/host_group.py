@@ -88,8 +88,8 @@ class HostGroup:
         return len(self._slots)
 
     def run(self, jobs: Sequence[EvaluationJob], judged: Callable[[EvaluationJob, int], None]) -> None:
-        """Run all jobs to their end. `judged` is called with a job and the index of each new entry in its `found`.
-        Raises DeviceError if no worker is left."""
+        """Run all jobs to their end. `judged` is called with a job and the index of each new entry in its
+        `evaluations`. Raises DeviceError if no worker is left."""
         alone_since = None
         with self._changed:
             self._losses.clear()
@@ -205,7 +205,7 @@ class HostGroup:
         if isinstance(answer, TaskOpened):
             slot.judging = True
         elif isinstance(answer, CandidateJudged):
-            self._news.append((job, len(job.found) - 1))
+            self._news.append((job, len(job.evaluations) - 1))
         else:
             slot.open, slot.judging = "", False
             if answer.lost:
@@ -244,9 +244,9 @@ class HostGroup:
         job, slot.job = slot.job, None
         if job is None:
             return 0, False
-        before = len(job.found)
+        before = len(job.evaluations)
         if slot.judging and job.left:
-            job.found.append(None)
+            job.evaluations.append(None)
         self._losses[job] += 1
         waits = self._losses[job] < MOST_LOSSES and (job.opened is None or job.left > 0)
         if waits:
@@ -254,7 +254,7 @@ class HostGroup:
         else:
             job.why = job.why or why
             job.give_up()
-        return len(job.found) - before, waits
+        return len(job.evaluations) - before, waits
 
     def _restart(self, host: EvaluationHost) -> None:
         try:

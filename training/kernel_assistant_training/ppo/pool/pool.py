@@ -153,8 +153,8 @@ class EvaluationPool:
         jobs = parts(list(by_task.values()), self._host_group.workers)
         self._host_group.run(jobs, self._keep)
         for job in jobs:
-            self.judged += len(job.found)
-            for index, evaluation in enumerate(job.found):
+            self.judged += len(job.evaluations)
+            for index, evaluation in enumerate(job.evaluations):
                 if evaluation is None and index < job.tried:
                     self._lose(job, index)
                 elif evaluation is None or evaluation.outcome is Outcome.inconclusive:
@@ -168,7 +168,7 @@ class EvaluationPool:
     def _keep(self, job: EvaluationJob, index: int) -> None:
         """Store an evaluation. Void and inconclusive evaluations are not stored, so that the candidate is evaluated
         again."""
-        evaluation = job.found[index]
+        evaluation = job.evaluations[index]
         if evaluation is not None and evaluation.outcome is not Outcome.inconclusive:
             self._store(_key(job, index), evaluation)
 

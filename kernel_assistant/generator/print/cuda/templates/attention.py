@@ -138,7 +138,7 @@ def emit_attention(attention: ShortAttention, schedule: Schedule, prefix: str) -
 
 class _AttentionWriter:
     def __init__(self, attention: ShortAttention, tile: Tile, prefix: str) -> None:
-        self.found, self.tile = attention, tile
+        self.attention, self.tile = attention, tile
         self.unit = KernelSource(prefix + "attention", "cuda")
         self.element = ELEMENTS["cuda"][attention.k.dtype]
 
@@ -156,14 +156,14 @@ class _AttentionWriter:
         self._results()
         cluster = f"__cluster_dims__({tile.cluster}, 1, 1) " if tile.cluster > 1 else ""
         unit.finish(bounds=f"__launch_bounds__({tile.threads}) {cluster}")
-        blocks = mul(mul(self.found.k.sizes[0], self.found.k.sizes[1]), tile.cluster)
+        blocks = mul(mul(self.attention.k.sizes[0], self.attention.k.sizes[1]), tile.cluster)
         return unit, unit.launch((size_text(blocks), "1", "1"), tile.threads)
 
     def _places(self) -> None:
         """Write the declarations: constants, shared memory, and pointers to the keys and values of the head that this
         thread reads.
         """
-        unit, tile, attention = self.unit, self.tile, self.found
+        unit, tile, attention = self.unit, self.tile, self.attention
         unit.add(f"constexpr int ROWS = {tile.rows}, QUERIES = {attention.queries}, E = {tile.width};")
         unit.add(f"constexpr int V = {tile.elements}, LANES = {tile.lanes}, PIECES = {tile.pieces};")
         unit.add(f"constexpr int C = {tile.cluster}, WARPS = {tile.warps}, UNROLL = {tile.unroll};")
@@ -201,7 +201,7 @@ class _AttentionWriter:
         """Write the loads of this thread's elements of all queries. They are scaled by log2(e) too, so that the
         exponentials of scores are powers of two.
         """
-        unit, attention = self.unit, self.found
+        unit, attention = self.unit, self.attention
         scale = decoded(attention.scale, attention.node.op)
         factor = "1 / sqrtf(E)" if scale is None else literal(scale, "float")  # type: ignore[arg-type]
         unit.add(f"const float scale = {LOG2_E} * {factor};")
@@ -221,7 +221,7 @@ class _AttentionWriter:
 
     def _head(self, row: str) -> str:
         """C text of the query head of a row."""
-        return f"head * {self.found.group} + {row} / QUERIES"
+        return f"head * {self.attention.group} + {row} / QUERIES"
 
     @property
     def _is_ragged(self) -> bool:
@@ -230,7 +230,7 @@ class _AttentionWriter:
         return tile.width != tile.elements * tile.lanes * tile.pieces
 
     def _load(self) -> None:
-        unit, attention = self.unit, self.found
+        unit, attention = self.unit, self.attention
         unit.add(f"{self.element} each_k[UNROLL][PIECES][V], each_v[UNROLL][PIECES][V];")
         for name, view in (("k", attention.k), ("v", attention.v)):
             offset = self._at(view, "0", "0", "key", "column")
@@ -264,8 +264,8 @@ class _AttentionWriter:
         unit.close()
 
     def _mask(self) -> None:
-        unit, mask = self.unit, self.found.mask
-        if self.found.causal:
+        unit, mask = self.unit, self.attention.mask
+        if self.attention.causal:
             unit.add("if (key > r % QUERIES) all = -INFINITY;")
         if mask is None:
             return
@@ -356,7 +356,7 @@ class _AttentionWriter:
         """Write the code that joins the blocks of the cluster, each for some of the results. A query for which no key
         is left gives 0.
         """
-        unit, tile, attention = self.unit, self.tile, self.found
+        unit, tile, attention = self.unit, self.tile, self.attention
         unit.add("ka_cluster_barrier();" if tile.cluster > 1 else "__syncthreads();")
         unit.open(f"for (int at = rank * {tile.threads} + threadIdx.x; at < ROWS * E; at += C * {tile.threads})")
         unit.add("const int r = at / E;")

@@ -96,15 +96,15 @@ def emit_linears(linears: Linears, schedule: Schedule, prefix: str) -> tuple[Ker
 
 class _LinearsWriter:
     def __init__(self, linears: Linears, split: Split, prefix: str) -> None:
-        self.found, self.split = linears, split
+        self.linears, self.split = linears, split
         self.unit = KernelSource(prefix + "linears", "cuda")
         self.element = ELEMENTS["cuda"][linears.x.dtype]
 
     def write(self) -> tuple[KernelSource, Launch]:
         unit, split = self.unit, self.split
-        rows = times(self.found.x.sizes[:-1])
+        rows = times(self.linears.x.sizes[:-1])
         unit.add(f"typedef {self.element} T;")
-        unit.add(f"constexpr int K = {self.found.x.sizes[-1]}, WARPS = {split.warps}, UNROLL = {split.unroll};")
+        unit.add(f"constexpr int K = {self.linears.x.sizes[-1]}, WARPS = {split.warps}, UNROLL = {split.unroll};")
         if split.stages:
             unit.add(f"constexpr int STAGES = {split.stages}, THREADS = {split.threads};")
         unit.add(f"constexpr int SHARE = (K + WARPS * {STEP} - 1) / (WARPS * {STEP}) * {STEP};")
@@ -114,7 +114,7 @@ class _LinearsWriter:
         self._sum()
         self._store()
         unit.finish(bounds=f"__launch_bounds__({split.threads}) ")
-        blocks = " + ".join(f"cdiv({size_text(weight.sizes[0])}, {OUTPUTS})" for weight in self.found.weights)
+        blocks = " + ".join(f"cdiv({size_text(weight.sizes[0])}, {OUTPUTS})" for weight in self.linears.weights)
         return unit, unit.launch(
             (f"({blocks}) * cdiv({size_text(rows)}, {ROWS})", "1", "1"), split.threads, str(split.shared)
         )
@@ -122,20 +122,21 @@ class _LinearsWriter:
     def _choose(self) -> None:
         """Write the choice of the layer, the rows and the first output of this block."""
         unit = self.unit
-        blocks = [f"({unit.size(weight.sizes[0])} + {OUTPUTS - 1}) / {OUTPUTS}" for weight in self.found.weights]
+        blocks = [f"({unit.size(weight.sizes[0])} + {OUTPUTS - 1}) / {OUTPUTS}" for weight in self.linears.weights]
         unit.add(f"const unsigned blocks = {' + '.join(blocks)};")
         unit.add(f"const int64_t row = blockIdx.x / blocks * (int64_t){ROWS};")
         unit.add(f"int {'layer = 0, ' if len(blocks) > 1 else ''}tile = blockIdx.x % blocks;")
         for number, count in enumerate(blocks[:-1]):
             unit.add(f"if (layer == {number} && tile >= {count}) ++layer, tile -= {count};")
-        weights = [unit.buffer(weight.root) for weight in self.found.weights]
-        outputs = [unit.buffer(f"out{index}") for index in self.found.outputs]
-        unit.add(f"const int outputs = {self._of_layer([unit.size(one.sizes[0]) for one in self.found.weights])};")
-        unit.add(f"const int64_t stride = {self._of_layer([unit.size(one.strides[0]) for one in self.found.weights])};")
+        weights = [unit.buffer(weight.root) for weight in self.linears.weights]
+        outputs = [unit.buffer(f"out{index}") for index in self.linears.outputs]
+        unit.add(f"const int outputs = {self._of_layer([unit.size(one.sizes[0]) for one in self.linears.weights])};")
+        strides = [unit.size(one.strides[0]) for one in self.linears.weights]
+        unit.add(f"const int64_t stride = {self._of_layer(strides)};")
         unit.add(f"const T* const weights = {self._of_layer(weights)};")
         unit.add(f"T* const out = {self._of_layer(outputs)};")
-        if any(self.found.biases):
-            biases = ["(const T*)nullptr" if one is None else unit.buffer(one.root) for one in self.found.biases]
+        if any(self.linears.biases):
+            biases = ["(const T*)nullptr" if one is None else unit.buffer(one.root) for one in self.linears.biases]
             unit.add(f"const T* const biases = {self._of_layer(biases)};")
 
     @staticmethod
@@ -153,7 +154,7 @@ class _LinearsWriter:
         unit.add(f"const T* const upper = weights + (first < last ? first : last) * stride + t * {VECTOR};")
         unit.add(f"const T* const lower = weights + (first + 8 < last ? first + 8 : last) * stride + t * {VECTOR};")
         offset = f"(row + g < rows ? row + g : rows - 1) * K + t * {VECTOR}"
-        unit.add(f"const T* const given = {unit.buffer(self.found.x.root)} + {offset};")
+        unit.add(f"const T* const given = {unit.buffer(self.linears.x.root)} + {offset};")
         unit.add("const int begin = warp * SHARE, end = begin + SHARE < K ? begin + SHARE : K;")
         unit.add("float sum[4] = {0, 0, 0, 0};")
         if self.split.stages:
@@ -238,8 +239,8 @@ class _LinearsWriter:
         unit.add("float total = 0;")
         unit.add("#pragma unroll")
         unit.add(f"for (int w = 0; w < WARPS; ++w) total += sums[w][at % {OUTPUTS}][at / {OUTPUTS}];")
-        if any(self.found.biases):
-            sure = all(self.found.biases)
+        if any(self.linears.biases):
+            sure = all(self.linears.biases)
             unit.add(f"{'' if sure else 'if (biases) '}total += ka_get(biases[output]);")
         unit.add(f"ka_put(out[(row + at / {OUTPUTS}) * outputs + output], total);")
         unit.close()

@@ -154,7 +154,7 @@ def emit_recurrence(
 
 class _RecurrenceWriter:
     def __init__(self, graph: OpGraph, recurrence: Recurrence, division: Division, prefix: str) -> None:
-        self.graph, self.found, self.division = graph, recurrence, division
+        self.graph, self.recurrence, self.division = graph, recurrence, division
         self.unit = KernelSource(prefix + "recurrence", "cuda")
         self.values = Resolver(graph)
         operands = recurrence.node.args
@@ -188,7 +188,7 @@ class _RecurrenceWriter:
         cluster = f"__cluster_dims__({division.cluster}, 1, 1) " if division.cluster > 1 else ""
         unit.finish(bounds=f"__launch_bounds__({division.threads}) {cluster}")
         count = f"cdiv({size_text(self.elements)}, {division.batch})"
-        blocks = f"{count} * {self.found.directions * division.cluster}"
+        blocks = f"{count} * {self.recurrence.directions * division.cluster}"
         return unit, unit.launch((blocks, "1", "1"), division.threads, str(division.shared))
 
     def _places(self) -> None:
@@ -202,7 +202,7 @@ class _RecurrenceWriter:
         unit.add("__shared__ __align__(16) float h[2][ITEMS][W];")
         unit.add(f"const int64_t batch = {unit.size(self.elements)}, steps = {unit.size(self.steps)};")
         unit.add("const int64_t group = blockIdx.x / C;")
-        if self.found.directions == 2:
+        if self.recurrence.directions == 2:
             unit.add("const int64_t groups = (batch + ITEMS - 1) / ITEMS;")
             unit.add("const bool back = group >= groups;")
             unit.add("const int64_t first = (back ? group - groups : group) * ITEMS;")
@@ -257,9 +257,9 @@ class _RecurrenceWriter:
         unit.add("h[1][which][column] = 0;")
         unit.close()
         unit.add(f"float state[{one.results}];")
-        own = c0 if self.found.kind == "lstm" else h0
+        own = c0 if self.recurrence.kind == "lstm" else h0
         self._for_results(f"state[m] = {self._state(own, 'item + m', 'unit')};")
-        if self.found.kind == "lstm":
+        if self.recurrence.kind == "lstm":
             unit.add(f"float last[{one.results}];")
             self._for_results(f"last[m] = {self._state(h0, 'item + m', 'unit')};")
         if one.cluster > 1:
@@ -270,7 +270,7 @@ class _RecurrenceWriter:
             unit.add("ka_cluster_barrier();")
         else:
             unit.add("__syncthreads();")
-        directions, gates = self.found.directions, one.gates
+        directions, gates = self.recurrence.directions, one.gates
         offset = f"(back ? {gates} * H : 0) + gate * H + unit" if directions == 2 else "gate * H + unit"
         unit.add(f"const {element}* x = {self._pointer(self.x)} + {offset};")
         unit.add(f"float given[{one.results}];")
@@ -280,7 +280,8 @@ class _RecurrenceWriter:
         """C text of a first state, 0 outside of the tensor."""
         if view is None:
             return "0"
-        layer = f"{self.found.layer * self.found.directions}{' + back' if self.found.directions == 2 else ''}"
+        back = " + back" if self.recurrence.directions == 2 else ""
+        layer = f"{self.recurrence.layer * self.recurrence.directions}{back}"
         index = f"(({layer}) * batch + first + {item}) * H + {unit}"
         return f"first + {item} < batch && {unit} < H ? ka_get({self._pointer(view)}[{index}]) : 0"
 
@@ -335,7 +336,7 @@ class _RecurrenceWriter:
 
     def _gates(self) -> None:
         """Write the computation of the new state, and the stores of h to all blocks of the cluster."""
-        unit, one, kind = self.unit, self.division, self.found.kind
+        unit, one, kind = self.unit, self.division, self.recurrence.kind
         share = one.lanes // one.padded_gates
         unit.add("const int64_t t = back ? steps - 1 - step : step;")
         unit.add("const int next = (step + 1) & 1;")
@@ -391,18 +392,18 @@ class _RecurrenceWriter:
 
     @property
     def _current(self) -> str:
-        return "last[m]" if self.found.kind == "lstm" else "state[m]"
+        return "last[m]" if self.recurrence.kind == "lstm" else "state[m]"
 
     def _put_steps(self) -> None:
-        if 0 not in self.found.results:
+        if 0 not in self.recurrence.results:
             return
         view = self._output(0)
-        order = (0, 1) if self.found.batch_first else (1, 0)
+        order = (0, 1) if self.recurrence.batch_first else (1, 0)
         batch, steps = (self.unit.size(view.strides[at]) for at in order)
-        column = "(back ? H : 0) + unit" if self.found.directions == 2 else "unit"
+        column = "(back ? H : 0) + unit" if self.recurrence.directions == 2 else "unit"
         step = self._times(column, view.strides[2])
         index = f"(first + item + m) * {batch} + t * {steps} + {step}"
-        out = self.unit.buffer(f"out{self.graph.outputs.index(self.found.results[0])}")
+        out = self.unit.buffer(f"out{self.graph.outputs.index(self.recurrence.results[0])}")
         self._for_results(f"if ({self._own}) ka_put({out}[{index}], {self._current});")
 
     @property
@@ -413,15 +414,15 @@ class _RecurrenceWriter:
         return text if stride == 1 else f"({text}) * {self.unit.size(stride)}"
 
     def _output(self, number: int) -> View:
-        return self.values.buffer(self.found.results[number])
+        return self.values.buffer(self.recurrence.results[number])
 
     def _last(self) -> None:
         """Write the stores of the states after the last step."""
         for number, value in ((1, self._current), (2, "state[m]")):
-            if number in self.found.results:
+            if number in self.recurrence.results:
                 view = self._output(number)
                 layer, batch, column = (self.unit.size(stride) for stride in view.strides)
-                out = self.unit.buffer(f"out{self.graph.outputs.index(self.found.results[number])}")
-                back = f"(back ? {layer} : 0) + " if self.found.directions == 2 else ""
+                out = self.unit.buffer(f"out{self.graph.outputs.index(self.recurrence.results[number])}")
+                back = f"(back ? {layer} : 0) + " if self.recurrence.directions == 2 else ""
                 index = f"{back}(first + item + m) * {batch} + unit * {column}"
                 self._for_results(f"if ({self._own}) ka_put({out}[{index}], {value});")
