@@ -146,3 +146,20 @@ def test_rows_of_free_length_are_not_pooled() -> None:
     """Positions in windows are literals, so a row of free length is refused."""
     free = export(Function(lambda x: F.avg_pool1d(x.t(), 2)), spread(40, 4))
     assert "free size" in str(classify(free, "cpu"))
+
+
+def _windows_in_windows(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Each result of the softmax reads 1,600 windows of the first pooling, if nothing between them is written."""
+    gate = torch.sigmoid(x)
+    one, two, three, four = torch.split(F.max_pool2d(gate * y + (1 - gate) * x, 5, 2, 2), 4, -1)
+    mixed = torch.tanh(F.gelu(two)) - (one - (0.5 - three)) - four
+    return torch.softmax(F.avg_pool2d(mixed, 4, 4, 2) / 3, -1)
+
+
+def test_windows_inside_of_many_windows_are_a_part_of_their_own(tmp_path: Path) -> None:
+    """As one kernel, planning took minutes."""
+    args = spread(2, 3, 32, 32), spread(2, 3, 32, 32).flip(0)
+    graph = export(Function(_windows_in_windows), *args)
+    for target in ("cpu", "cuda"):
+        assert initial(graph, target, DEVICES[target])[0].form == "parts"
+    check_on_cpu(Function(_windows_in_windows), args, tmp_path)

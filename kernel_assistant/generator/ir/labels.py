@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from collections.abc import Set as AbstractSet
-from itertools import count, product
+from collections.abc import Iterable
 from string import ascii_lowercase
 
 from kernel_assistant.generator.ir.expr import INNER, Expr
@@ -22,26 +20,44 @@ def label(expr: Expr) -> str:
     return node[1:] if _NUMBERED.fullmatch(node) else "_" + re.sub(r"\W", "_", node)
 
 
-def variable(prefix: str, expr: Expr, taken: AbstractSet[str]) -> str:
-    """A name that is not `taken`: `t5` for the value of n5; `t5a`, `t5b`, … for intermediate values inside n5; `t5_1`
-    for the value of n5 at another position; `t_x0` for an input.
-    """
-    base, inside = prefix + label(expr), expr.node.endswith(INNER)
-    if not inside and base not in taken:
-        return base
-    ends = _letters() if inside else (f"_{number}" for number in count(1))
-    return next(name for end in ends if (name := base + end) not in taken)
+class VariableNames:
+    """Gives variables names that are different from each other and from those in `taken`."""
+
+    def __init__(self, taken: Iterable[str] = (), tried: dict[tuple[str, bool], int] | None = None) -> None:
+        self.taken = set(taken)
+        #: How many suffixes of a base were tried, by whether they are letters.
+        self._tried = dict(tried or {})
+
+    def copied(self) -> VariableNames:
+        """The same names, to which others are added."""
+        return VariableNames(self.taken, self._tried)
+
+    def new(self, prefix: str, expr: Expr) -> str:
+        """A new name: `t5` for the value of n5; `t5a`, `t5b`, … for intermediate values inside n5; `t5_1` for the value
+        of n5 at another position; `t_x0` for an input."""
+        base, inside = prefix + label(expr), expr.node.endswith(INNER)
+        name = base
+        while inside or name in self.taken:
+            number = self._tried[base, inside] = self._tried.get((base, inside), 0) + 1
+            name = base + (_letters(number) if inside else f"_{number}")
+            if name not in self.taken:
+                break
+        self.taken.add(name)
+        return name
 
 
-def _letters() -> Iterator[str]:
-    """Suffixes of names: a, b, …, z, aa, ab, …. Digits would turn a name into that of another node's variable."""
-    for length in count(1):
-        yield from map("".join, product(ascii_lowercase, repeat=length))
+def _letters(number: int) -> str:
+    """The suffix `number` of a, b, …, z, aa, ab, …. Digits would turn a name into that of another node's variable."""
+    text = ""
+    while number:
+        number, letter = divmod(number - 1, len(ascii_lowercase))
+        text = ascii_lowercase[letter] + text
+    return text
 
 
 def variables(prefix: str, exprs: Iterable[Expr]) -> dict[int, str]:
     """A different variable name for each of `exprs`, by the `id` of the expression."""
     names: dict[int, str] = {}
     for expr in exprs:
-        names[id(expr)] = variable(prefix, expr, set(names.values()))
+        names[id(expr)] = VariableNames(names.values()).new(prefix, expr)
     return names

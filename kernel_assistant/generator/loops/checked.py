@@ -16,7 +16,8 @@ from kernel_assistant.records.graph import DTYPE_BYTES
 
 #: Each has its place in shared memory; a window over normalized values has one for each of its positions.
 MOST_REDUCTIONS = 12
-
+#: A window inside a window is written out for each pair of their positions. So many loads are a text of 150 KB.
+MOST_LOADS = 512
 
 #: With more channels PyTorch, which finds the position of a sample once for all of them, is faster on a CPU.
 MOST_SAMPLED_CHANNELS = 16
@@ -66,6 +67,8 @@ def _checked(graph: OpGraph, target: str) -> LoopNest:
     nest = build_nest(graph)
     if len(nest.reduces) > MOST_REDUCTIONS:
         raise Unsupported(f"{len(nest.reduces)} reductions in one kernel")
+    if len(nest.loads) > MOST_LOADS:
+        raise Unsupported(f"{len(nest.loads)} loads in one kernel")
     return nest
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.expr import COMPUTE, Axis, Const, Expr, Load, Op, children
-from kernel_assistant.generator.ir.labels import variable
+from kernel_assistant.generator.ir.labels import VariableNames
 from kernel_assistant.generator.ir.named import NamedNumber, NamedSize
 from kernel_assistant.generator.ir.sizes import Poly, Size, add, mul, product, size_text, symbols_of
 from kernel_assistant.generator.loops.nest import Access, LoopNest, accesses
@@ -210,7 +209,7 @@ def _reads(later: list[str], name: str, declaration: str) -> bool:
 
 class StatementWriter:
     """Writes expressions as statements into a kernel's source. Each expression has a name; `inner` makes a writer for
-    an inner scope, with copies of the table of names and of the `taken` variables.
+    an inner scope, with copies of the table of names and of the names of variables.
     """
 
     def __init__(
@@ -218,15 +217,15 @@ class StatementWriter:
         unit: KernelSource,
         nest: LoopNest,
         names: dict[int, str] | None = None,
-        taken: AbstractSet[str] = frozenset(),
+        variables: VariableNames | None = None,
     ) -> None:
         self.unit = unit
         self.nest = nest
         self.names: dict[int, str] = dict(names or {})
-        self.taken = set(taken)
+        self._variables = variables or VariableNames()
 
     def inner(self) -> StatementWriter:
-        return StatementWriter(self.unit, self.nest, self.names, self.taken)
+        return StatementWriter(self.unit, self.nest, self.names, self._variables.copied())
 
     def name(self, expr: Expr) -> str:
         """The C text of a computed `expr`: its variable, or a literal."""
@@ -244,9 +243,7 @@ class StatementWriter:
 
     def fresh(self, prefix: str, expr: Expr) -> str:
         """A new variable name for `expr`, which is not used again."""
-        name = variable(prefix, expr, self.taken)
-        self.taken.add(name)
-        return name
+        return self._variables.new(prefix, expr)
 
     def write(self, exprs: list[Expr], load: dict[int, str], prefix: str = "t") -> None:
         """Write statements that compute `exprs` in order; `load` gives the text of each load, by the `id` of its

@@ -137,8 +137,8 @@ class Labeller(EvaluationWorkers):
         elif job.opened is None and not any(job.evaluations):
             self._add(one.task.key, "unopened", job.why)
         else:
-            judged = zip(one.candidates, job.evaluations, strict=True)
-            for number, (candidate, evaluation) in enumerate(judged, one.first):
+            pairs = zip(one.candidates, job.evaluations, strict=True)
+            for number, (candidate, evaluation) in enumerate(pairs, one.first):
                 self._lines.add(label_of(one.task.key, number, candidate, evaluation, self.device, opened))
                 opened = None
         self.workers[0].require()
