@@ -7,6 +7,7 @@ import math
 import sys
 from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -298,3 +299,14 @@ def test_other_bits_each_time_have_to_be_worth_it(
     nothing: Any = None
     found = choosing._fastest(nothing, nothing, ways, nothing)
     assert found == (None if chosen is None else ways[chosen])
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_a_single_algorithm_is_run_and_not_timed(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    ran: list[str] = []
+    driver: Any = SimpleNamespace(synchronize=lambda: ran.append("waited for"))
+    way = Algorithm("only", 0, lambda words, stream: ran.append("run") or status)
+    nothing: Any = None
+    monkeypatch.delattr(choosing, "_time")
+    assert choosing._fastest(driver, nothing, [way], nothing) == (None if status else way)
+    assert ran == ["run", "waited for"]
