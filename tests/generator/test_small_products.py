@@ -52,8 +52,8 @@ def _random(*shape: int) -> torch.Tensor:
 
 SMALL: dict[str, tuple[nn.Module, Tensors]] = {
     "excitation": (Excitation(36, 6), (_random(5, 8, 9, 7),)),
-    "two layers": (Head(40), (_random(7, 5, 40),)),
-    "rows of two dimensions": (Head(33), (_random(2, 4, 3, 33),)),
+    "two layers": (Head(40), (_random(7, 50, 40),)),
+    "rows of two dimensions": (Head(33), (_random(2, 40, 3, 33),)),
     "flattened": (Head(36, lambda x: F.adaptive_avg_pool2d(x, (2, 1)).flatten(1)), (_random(3, 18, 6, 5),)),
     "a sequence of one": (nn.Sequential(nn.AdaptiveMaxPool1d(1), nn.Conv1d(20, 12, 1)), (_random(4, 20, 9),)),
 }
@@ -76,6 +76,12 @@ KEPT: dict[str, Callable[[], tuple[nn.Module, Tensors]]] = {
     "many rows": lambda: (Averaged(nn.Linear(8, 4)), (_random(MOST_ROWS + 1, 8, 3, 3),)),
     "many weights": lambda: (Averaged(nn.Linear(512, MOST_WEIGHTS // 512 + 1)), (_random(1, 512, 2, 2),)),
     "any number of rows": lambda: (nn.Linear(8, 4), (_random(4, 8),)),
+    "averages of few elements": lambda: (Head(40), (_random(7, 2, 40),)),
+    "more rows than averages": lambda: (
+        Head(40, lambda x: x.mean((0, 1)).expand(x.shape[0], -1) * 2),
+        (_random(7, 50, 40),),
+    ),
+    "one of two averages": lambda: (Head(40, lambda x: x.mean(1) + x[:, 0]), (_random(7, 50, 40),)),
     "half type": lambda: (Averaged(nn.Linear(8, 4)).bfloat16(), (IMAGES.bfloat16(),)),
     "groups": lambda: (Averaged(nn.Conv2d(8, 4, 1, groups=2)), (IMAGES,)),
     "padding": lambda: (Averaged(nn.Conv2d(8, 4, 1, padding=1)), (IMAGES,)),
@@ -128,10 +134,16 @@ def test_products_of_parameters_are_computed_once_by_a_library() -> None:
 
 
 def test_those_that_pytorch_computes_are_left() -> None:
-    graph = export(Head(40), _random(7, 5, 40))
+    graph = export(Head(40), _random(7, 50, 40))
     *_, last = [node.name for node in graph.nodes if node.op == "linear"]
     assert _calls(with_small_products(graph, frozenset({last}))) == 1
     assert _calls(with_small_products(graph)) == 0
+
+
+def test_each_product_counts_as_work_of_the_averages() -> None:
+    layers = [layer for _ in range(8) for layer in (nn.Linear(64, 64), nn.ReLU())]
+    graph = export(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), *layers), _random(4, 64, 8, 8))
+    assert _calls(with_small_products(graph)) == 4
 
 
 def test_the_activation_is_computed_behind_the_sum() -> None:

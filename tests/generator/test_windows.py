@@ -148,6 +148,12 @@ def test_rows_of_free_length_are_not_pooled() -> None:
     assert "free size" in str(classify(free, "cpu"))
 
 
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_many_joined_values_stay_one_kernel(target: str) -> None:
+    graph = export(Function(lambda x: torch.cat(x.split(2, 1)[::-1], 1)), spread(4, 600, 8))
+    assert initial(graph, target, DEVICES[target])[0].form != "parts"
+
+
 def _windows_in_windows(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Each result of the softmax reads 1,600 windows of the first pooling, if nothing between them is written."""
     gate = torch.sigmoid(x)

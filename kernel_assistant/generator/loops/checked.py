@@ -16,8 +16,9 @@ from kernel_assistant.records.graph import DTYPE_BYTES
 
 #: Each has its place in shared memory; a window over normalized values has one for each of its positions.
 MOST_REDUCTIONS = 12
-#: A window inside a window is written out for each pair of their positions. So many loads are a text of 150 KB.
-MOST_LOADS = 512
+#: A window inside a window is written out for each pair of their positions. So many loads are a text of 150 KB. A graph
+#: that itself is long may have some for each of its nodes.
+MOST_LOADS, LOADS_OF_A_NODE = 512, 4
 
 #: With more channels PyTorch, which finds the position of a sample once for all of them, is faster on a CPU.
 MOST_SAMPLED_CHANNELS = 16
@@ -67,7 +68,7 @@ def _checked(graph: OpGraph, target: str) -> LoopNest:
     nest = build_nest(graph)
     if len(nest.reduces) > MOST_REDUCTIONS:
         raise Unsupported(f"{len(nest.reduces)} reductions in one kernel")
-    if len(nest.loads) > MOST_LOADS:
+    if len(nest.loads) > max(MOST_LOADS, LOADS_OF_A_NODE * (len(graph.nodes) + len(graph.inputs))):
         raise Unsupported(f"{len(nest.loads)} loads in one kernel")
     return nest
 

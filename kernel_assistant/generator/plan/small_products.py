@@ -5,7 +5,7 @@ A library takes 4 to 8 µs for such a product on an H200, and a kernel 1.5 to 2.
 (experiment 192). Squeeze-and-excitation has two for each block of a network.
 
 Each row reads all weights anew, so that many rows are better left to a library. Where their number is not known, only
-products of averages over an image or a sequence are replaced: they have little to do beside what is averaged.
+products of averages over an image or a sequence are replaced, if they take little time beside reading what is averaged.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from kernel_assistant.records.graph import references
 AVERAGES = frozenset(
     ("mean", "amax", *(f"adaptive_{kind}_pool{rank}d" for kind in ("avg", "max") for rank in (1, 2, 3)))
 )
-#: Most rows at the base sizes, and most weights.
-MOST_ROWS, MOST_WEIGHTS = 16, 1 << 17
+#: Most rows at the base sizes, most weights, and most multiplications for each averaged element.
+MOST_ROWS, MOST_WEIGHTS, MOST_WORK = 16, 1 << 17, 4
 #: Half types have kernels with tensor cores (`few_rows.py`).
 DTYPES = frozenset({"f32"})
 
@@ -36,25 +36,29 @@ DTYPES = frozenset({"f32"})
 def with_small_products(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpGraph:
     """The graph with every small product, except for nodes in `stay`, replaced by a sum; the graph itself if there is
     none."""
-    moved, averages = varying(graph), set[str]()
+    moved, averages = varying(graph), dict[str, int]()
     nodes: list[Node] = []
     for node in graph.nodes:
         read = moved.intersection(references(node))
-        written = None
-        if read and node.name not in stay:
-            written = _written(graph, node, read <= averages)
+        averaged = min((averages.get(name, 0) for name in read), default=0)
+        written = None if node.name in stay or not read else _written(graph, node, averaged)
         nodes += [node] if written is None else written
-        follows = written is not None or is_per_element(node) or operator(node) in VIEWS
-        if operator(node) in AVERAGES or (follows and read and read <= averages):
-            averages.add(node.name)
+        if operator(node) in AVERAGES:
+            averages[node.name] = _elements(graph, graph.spec(references(node)[0]).shape)
+        elif written is not None:
+            weights = _elements(graph, graph.spec(references(node)[1]).shape)
+            averages[node.name] = averaged - _elements(graph, node.spec.shape[:1]) * weights // MOST_WORK
+        elif read and (is_per_element(node) or operator(node) in VIEWS):
+            largest = max(_elements(graph, graph.spec(name).shape) for name in read)
+            averages[node.name] = averaged if _elements(graph, node.spec.shape) <= largest else 0
     if len(nodes) == len(graph.nodes):
         return graph
     return OpGraph(dims=graph.dims, inputs=graph.inputs, nodes=tuple(nodes), outputs=graph.outputs)
 
 
-def _written(graph: OpGraph, node: Node, of_averages: bool) -> list[Node] | None:
-    """The nodes that replace a small product; None if `node` is none. `of_averages`: whether all that it reads, beside
-    parameters, are averages."""
+def _written(graph: OpGraph, node: Node, averaged: int) -> list[Node] | None:
+    """The nodes that replace a small product; None if `node` is none. `averaged`: the number of elements whose averages
+    it reads, beside parameters; 0 if it reads anything else."""
     rank = 0 if node.op == "linear" else PLAIN_CONVOLUTIONS.get(operator(node), -1)
     if rank < 0 or node.spec.dtype not in DTYPES or node.spec.strides is not None:
         return None
@@ -68,9 +72,7 @@ def _written(graph: OpGraph, node: Node, of_averages: bool) -> list[Node] | None
     if len(filters) != (rank + 2) or (rank and not _is_of_one_pixel(writer, lead, filters, rank)):
         return None
     lead, (outputs, width) = lead[:1] if rank else lead[:-1], filters[:2]
-    if not of_averages and any(fixed(size) is None for size in lead):
-        return None
-    if not dense or not _is_small(graph, lead, outputs, width):
+    if not dense or not _is_small(graph, lead, outputs, width, averaged):
         return None
     rows = writer.view(x, (*lead, "1", width), node.spec.dtype)
     weights = writer.view(weight, (outputs, width), node.spec.dtype) if rank else weight
@@ -88,9 +90,15 @@ def _is_of_one_pixel(writer: NodeWriter, x: tuple[str, ...], filters: tuple[str,
     return len(x) == rank + 2 and {*x[2:], *filters[2:]} == {"1"} and is_each(padding, 0) and groups == 1
 
 
-def _is_small(graph: OpGraph, lead: tuple[str, ...], outputs: str, width: str) -> bool:
-    sizes: list[Size] = [parse_size(size) for size in lead]
-    rows, known = size_value(product(sizes), graph.dims), [fixed(outputs), fixed(width)]
-    if not all(known) or not 0 < rows <= MOST_ROWS:
+def _is_small(graph: OpGraph, lead: tuple[str, ...], outputs: str, width: str, averaged: int) -> bool:
+    rows, known = _elements(graph, lead), [fixed(outputs), fixed(width)]
+    weights = math.prod(size for size in known if size)
+    if not all(known) or not 0 < rows <= MOST_ROWS or weights > MOST_WEIGHTS:
         return False
-    return math.prod(size for size in known if size) <= MOST_WEIGHTS
+    return all(fixed(size) is not None for size in lead) or rows * weights <= MOST_WORK * averaged
+
+
+def _elements(graph: OpGraph, shape: tuple[str, ...]) -> int:
+    """The number of elements of a shape at the base sizes."""
+    sizes: list[Size] = [parse_size(size) for size in shape]
+    return size_value(product(sizes), graph.dims)

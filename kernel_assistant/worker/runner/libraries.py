@@ -90,7 +90,7 @@ class Libraries:
         """The algorithm that is kept for a launch, else the fastest."""
         version = library.version()
         operation = key_of(version, self.driver.device_name, key) if version else ""
-        if name := self.kept.name(operation):
+        for name in self.kept.known(operation):
             ways = library.ways(launch, tf32, deterministic, Wanted(1, name))
             way, _ = self._fastest(launch, [way for way in ways if way.name == name])
             if way is not None:

@@ -289,9 +289,10 @@ class BufferSets:
         whole = self.writable.bytes
         return whole[: whole.numel() // MARK_BYTES * MARK_BYTES].view(torch.int32)
 
-    def bind(self, runner: RunnerClient, quick: bool = False) -> dict[str, Any]:
+    def bind(self, runner: RunnerClient, quick: bool = False, keep: bool = False) -> dict[str, Any]:
         """Map both arenas into the runner, unless they are mapped already, and bind all sets. Returns the runner's
-        answer. Algorithms of libraries that the runner chose are kept; with `quick`, they need not be the fastest."""
+        answer. Algorithms of libraries that the runner chose are kept if `keep`, which wants a runner without code of
+        the candidate in its process; with `quick`, they need not be the fastest."""
         for arena in (self.readable, self.writable):
             if runner.mapped.get(arena.name) is arena:
                 continue
@@ -300,8 +301,7 @@ class BufferSets:
             runner.mapped[arena.name] = arena
         sets = [{"dims": self.dims, "tensors": locations} for locations in self._locations]
         answer = runner.request({"op": "bind", "sets": sets, "quick": quick}, MAP_SECONDS)
-        # Code of a candidate for the CPU runs in the process that answers.
-        if self.readable.bytes.is_cuda and (chosen := checked(answer.get("chosen"))):
+        if keep and (chosen := checked(answer.get("chosen"))):
             kept = KeptAlgorithms(path=kept_file())
             kept.add(chosen)
             kept.save()

@@ -135,7 +135,8 @@ def bind(
     among few."""
     chooses = any(launch.get("library") for launch in plan.get("launches", ()))
     with lock.exclusive() if chooses else nullcontext():
-        return sets.bind(runner, quick)
+        # Kernels for CUDA are the only code of a candidate with library launches.
+        return sets.bind(runner, quick, keep=chooses and sets.readable.bytes.is_cuda)
 
 
 def verify_case(

@@ -65,7 +65,7 @@ class CudnnConvolutions:
         `deterministic` they are left out, unless there are no others.
 
         Where there are engines with a fused epilogue, separate calls are never faster: one engine is enough for them.
-        The older interface is asked last, and not at all if one plan was wanted and is there.
+        The older interface is asked last, and not at all if one plan was wanted and a reproducible one is there.
         """
         shape = read_shape(launch)
         if shape.is_empty:
@@ -83,7 +83,7 @@ class CudnnConvolutions:
             fewer = wanted._replace(plans=1) if fused else wanted
             plain = graph_ways(self.library, launch, shape, tf32, False, deterministic, fewer)
         algorithms = [*fused, *(older.finished(way) for way in plain)]
-        if not algorithms or wanted.plans > 1:
+        if wanted.plans > 1 or not any(way.reproducible for way in algorithms):
             algorithms += older.ways()
         ordered = sorted(algorithms, key=lambda way: not way.reproducible)
         # Where cuDNN has none that is reproducible, PyTorch uses another, too.

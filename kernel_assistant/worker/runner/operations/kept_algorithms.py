@@ -47,9 +47,9 @@ class KeptAlgorithms:
         self.path, self.prefix, self.fresh = path, prefix, Names()
         self.names = {**(names or {}), **_read(path)}
 
-    def name(self, key: str) -> str:
-        """The algorithm of an operation; "" if none is known."""
-        return self.names.get(key, "") or self.names.get(f"{self.prefix}{key}", "")
+    def known(self, key: str) -> list[str]:
+        """The algorithms of an operation that were chosen before, the judge's first."""
+        return [self.names[one] for one in dict.fromkeys((key, f"{self.prefix}{key}")) if one in self.names]
 
     def add(self, names: Names) -> None:
         chosen = {f"{self.prefix}{key}": name for key, name in names.items()}
