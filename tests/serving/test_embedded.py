@@ -78,12 +78,6 @@ def test_the_seed_decides(tiny, engine):
     assert first.token_ids == again.token_ids != other.token_ids
 
 
-def test_a_grammar_binds(tiny, engine):
-    bound = Sampling(temperature=0.0, grammar='root ::= "plan: " ("yes" | "no")')
-    reply = EmbeddedModel(engine).complete(tiny.module.QUESTION, bound)
-    assert reply.content in ("plan: yes", "plan: no")
-
-
 def test_cancel_ends_the_request_and_the_generation(tiny, slow):
     """Checks the server's own count: without the cancel it would have generated thousands of tokens."""
     looks, long = itertools.count(), Sampling(max_tokens=4000, seed=0)

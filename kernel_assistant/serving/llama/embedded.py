@@ -32,13 +32,12 @@ _EVERY_TOKEN = 1 << 20
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a reply is sampled. `temperature` 0 is greedy. `grammar` is GBNF, "" for none. `max_tokens` limits the reply,
-    including its end token and its given beginning `begun`."""
+    """How a reply is sampled. `temperature` 0 is greedy. `max_tokens` limits the reply, including its end token and its
+    given beginning `begun`."""
 
     max_tokens: int = 1024
     temperature: float = 1.0
     seed: int | None = None
-    grammar: str = ""
     begun: PartialReply = START
 
 
@@ -78,8 +77,7 @@ class EmbeddedModel:
         tools: Sequence[Any] = (),
         cancelled: Callable[[], bool] = lambda: False,
     ) -> EmbeddedReply:
-        """Returns the assistant's next message; `logprobs` belong to the model's distribution, before temperature and
-        grammar.
+        """Returns the assistant's next message; `logprobs` belong to the model's distribution, before temperature.
 
         `cancelled` is called ten times a second. Raises Cancelled, ContextFullError, and EngineError if the process
         died or answered nonsense; the next call starts a new process.
@@ -134,8 +132,7 @@ class EmbeddedModel:
         sampled.ended = sampled.ids[-1:] == list(self._tokens(TURN_END, True, cancelled))
         while not sampled.ended and len(sampled.ids) < sampling.max_tokens:
             left = sampling.max_tokens - len(sampled.ids)
-            # A grammar restarts with each request, so with a grammar there is only one request.
-            stretch = left if sampling.grammar else min(left, _STRETCH)
+            stretch = min(left, _STRETCH)
             body = _body([*prompt, *sampled.ids], sampling, stretch, len(sampled.ids))
             answer = self._written(body, cancelled)
             ids = [int(number) for number in answer["tokens"]]
@@ -217,6 +214,4 @@ def _body(prompt: Sequence[int], sampling: Sampling, tokens: int, position: int)
     }
     if sampling.seed is not None:
         body["seed"] = (sampling.seed + position) % (1 << 32)
-    if sampling.grammar:
-        body["grammar"] = sampling.grammar
     return body
