@@ -140,9 +140,11 @@ def test_those_that_pytorch_computes_are_left() -> None:
     assert _calls(with_small_products(graph)) == 0
 
 
-def test_each_product_counts_as_work_of_the_averages() -> None:
+@pytest.mark.parametrize("rows", [1, 3])
+def test_each_product_counts_as_work_of_the_averages(rows: int) -> None:
     layers = [layer for _ in range(8) for layer in (nn.Linear(64, 64), nn.ReLU())]
-    graph = export(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), *layers), _random(4, 64, 8, 8))
+    mean = Function(lambda x: x.mean(1))
+    graph = export(nn.Sequential(mean, *layers), _random(4, 64, rows, 64))
     assert _calls(with_small_products(graph)) == 4
 
 

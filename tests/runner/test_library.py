@@ -232,11 +232,15 @@ def _file(name: str) -> dict[str, str]:
     return paths
 
 
+def _operation(library: cublaslt.CublasLt, launch: plans.BoundLibraryCall, tf32: bool) -> cublaslt.Operation:
+    return cublaslt.Operation(library, launch.dtype, launch.fields, launch.settings, launch.sizes, tf32)
+
+
 def test_matrix_layouts_as_the_library_reads_them() -> None:
     """Row-major x0[6, 32] · p0[48, 32]ᵀ is, in column-major order, p0 as 32 × 48, transposed, times x0 as 32 × 6."""
     library = cublaslt.CublasLt(_file("cublaslt"))
     assert library.lib.cublasLtGetVersion() > 0
-    operation = cublaslt.Operation(library, bound(MATMUL), tf32=False)
+    operation = _operation(library, bound(MATMUL), tf32=False)
 
     def attributes(layout: c_void_p) -> list[int]:
         found = []
@@ -255,7 +259,7 @@ def test_matrix_layouts_as_the_library_reads_them() -> None:
 @pytest.mark.parametrize(("dtype", "tf32", "compute"), [("f32", False, 68), ("f32", True, 77), ("f64", False, 70)])
 def test_compute_types_as_the_library_reads_them(dtype: str, tf32: bool, compute: int) -> None:
     library = cublaslt.CublasLt(_file("cublaslt"))
-    operation = cublaslt.Operation(library, bound(MATMUL, dtype=dtype), tf32)
+    operation = _operation(library, bound(MATMUL, dtype=dtype), tf32)
     for attribute, wanted in ((0, compute), (3, 1), (4, 0), (7, 6)):
         value, written = c_int(), c_size_t()
         read = library.lib.cublasLtMatmulDescGetAttribute

@@ -37,11 +37,9 @@ class VariableNames:
         of n5 at another position; `t_x0` for an input."""
         base, inside = prefix + label(expr), expr.node.endswith(INNER)
         name = base
-        while inside or name in self.taken:
+        while name in self.taken or (inside and name == base):
             number = self._tried[base, inside] = self._tried.get((base, inside), 0) + 1
             name = base + (_letters(number) if inside else f"_{number}")
-            if name not in self.taken:
-                break
         self.taken.add(name)
         return name
 
@@ -56,7 +54,8 @@ def _letters(number: int) -> str:
 
 
 def variables(prefix: str, exprs: Iterable[Expr]) -> dict[int, str]:
-    """A different variable name for each of `exprs`, by the `id` of the expression."""
+    """A different variable name for each of `exprs`, by the `id` of the expression. An expression that comes twice
+    gives its first name back."""
     names: dict[int, str] = {}
     for expr in exprs:
         names[id(expr)] = VariableNames(names.values()).new(prefix, expr)

@@ -155,12 +155,16 @@ class _ConvolutionCall(_Call):
 
     def activate(self, node: Node) -> bool:
         added = self.bias is not None or self.z is not None
-        # With channels first, groups or doubles, cuDNN would compute SiLU in a pass of its own.
-        settings = self.convolution.settings
-        swish = self.bias is not None and self.z is None and self.convolution.out.dtype != "f64"
-        swish = swish and (settings["layout"], settings["groups"]) == ("nhwc", "1")
-        self.activation = node.op if (node.op == "relu" and added) or (node.op == "silu" and swish) else ""
+        if (node.op == "relu" and added) or (node.op == "silu" and self._takes_silu):
+            self.activation = node.op
         return bool(self.activation)
+
+    @property
+    def _takes_silu(self) -> bool:
+        """Whether cuDNN fuses SiLU. With channels first, groups or doubles it would compute it in a pass of its own."""
+        settings = self.convolution.settings
+        fusable = (settings["layout"], settings["groups"]) == ("nhwc", "1") and self.convolution.out.dtype != "f64"
+        return fusable and self.bias is not None and self.z is None
 
     def shed(self) -> int:
         """Leave the epilogue to the next kernel, unless it ends in ReLU; returns the number of operators left."""

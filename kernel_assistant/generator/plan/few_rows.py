@@ -33,11 +33,11 @@ def with_few_rows(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpGraph
     the graph itself if there is none."""
     values = Resolver(graph)
     order = {name: position for position, name in enumerate([*(one.name for one in graph.inputs), *values.nodes])}
-    moved = varying(graph)
+    varying = varying_values(graph)
     #: The layers of each x, in groups; those of a group are computed where the first one is.
     groups: dict[str, list[list[Node]]] = {}
     for node in graph.nodes:
-        if node.op == "linear" and node.name not in stay and _fits(graph, node, values, moved):
+        if node.op == "linear" and node.name not in stay and _fits(graph, node, values, varying):
             some = groups.setdefault(str(node.args[0]), [])
             if not some or len(some[-1]) == MOST_LAYERS or not _is_there(node, order, some[-1][0]):
                 some.append([])
@@ -55,7 +55,7 @@ def with_few_rows(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpGraph
     return OpGraph(dims=graph.dims, inputs=graph.inputs, nodes=tuple(nodes), outputs=graph.outputs)
 
 
-def varying(graph: OpGraph) -> frozenset[str]:
+def varying_values(graph: OpGraph) -> frozenset[str]:
     """Names of all values that depend on inputs of the module. Products of parameters alone are computed once, each by
     itself."""
     names = {value.name for value in graph.inputs if value.kind == "input"}
@@ -70,7 +70,7 @@ def _is_there(node: Node, order: dict[str, int], first: Node) -> bool:
     return all(order[name] < order[first.name] for name in references(node))
 
 
-def _fits(graph: OpGraph, node: Node, values: Resolver, moved: frozenset[str]) -> bool:
+def _fits(graph: OpGraph, node: Node, values: Resolver, varying: frozenset[str]) -> bool:
     writer = NodeWriter(graph, node)
     x, weight, bias = *node.args[:2], writer.argument(2, "bias")
     operands = [x, weight] if bias is None else [x, weight, bias]
@@ -80,7 +80,7 @@ def _fits(graph: OpGraph, node: Node, values: Resolver, moved: frozenset[str]) -
         out = values.buffer(node.name)
     except Unsupported:
         return False
-    if not moved.intersection(references(node)) or (bias is not None and specs[2].shape != specs[1].shape[:1]):
+    if not varying.intersection(references(node)) or (bias is not None and specs[2].shape != specs[1].shape[:1]):
         return False
     dtypes = {spec.dtype for spec in specs} | {node.spec.dtype}
     if len(dtypes) > 1 or dtypes - set(DTYPES) or len(specs[1].shape) != 2 or not out.is_contiguous:

@@ -10,20 +10,21 @@ products of averages over an image or a sequence are replaced, if they take litt
 
 from __future__ import annotations
 
-import math
+from typing import NamedTuple
 
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.operators import PLAIN_CONVOLUTIONS, operator
-from kernel_assistant.generator.ir.sizes import Size, fixed, parse_size, product, size_value
+from kernel_assistant.generator.ir.sizes import fixed
 from kernel_assistant.generator.loops.strided import VIEWS, Resolver
 from kernel_assistant.generator.lower.large_convolutions import is_each
 from kernel_assistant.generator.lower.node_writer import NodeWriter
 from kernel_assistant.generator.plan.channels_last_readers import is_per_element
-from kernel_assistant.generator.plan.few_rows import varying
+from kernel_assistant.generator.plan.cost import elements
+from kernel_assistant.generator.plan.few_rows import varying_values
 from kernel_assistant.records import Node, OpGraph
-from kernel_assistant.records.graph import references
+from kernel_assistant.records.graph import Operand, references
 
-#: Operators whose results have fewer elements than what they read.
+#: Operators that reduce an image or a sequence. Maxima count as averages here: they read as much.
 AVERAGES = frozenset(
     ("mean", "amax", *(f"adaptive_{kind}_pool{rank}d" for kind in ("avg", "max") for rank in (1, 2, 3)))
 )
@@ -33,55 +34,81 @@ MOST_ROWS, MOST_WEIGHTS, MOST_WORK = 16, 1 << 17, 4
 DTYPES = frozenset({"f32"})
 
 
+class _Product(NamedTuple):
+    """x [rows, width] · weightᵀ [width, outputs] + bias. `lead` are the dimensions of x before its last one, or the
+    batch of a convolution of `rank` spatial dimensions (0: a linear layer). `work` is the number of multiplications at
+    the base sizes."""
+
+    node: Node
+    rank: int
+    x: Operand
+    weight: Operand
+    bias: Operand
+    lead: tuple[str, ...]
+    outputs: str
+    width: str
+    work: int
+
+
 def with_small_products(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpGraph:
     """The graph with every small product, except for nodes in `stay`, replaced by a sum; the graph itself if there is
     none."""
-    moved, averages = varying(graph), dict[str, int]()
+    varying, values = varying_values(graph), Resolver(graph)
+    #: The number of elements of which a value has averages, less the work done on these.
+    averaged: dict[str, int] = {}
     nodes: list[Node] = []
     for node in graph.nodes:
-        read = moved.intersection(references(node))
-        averaged = min((averages.get(name, 0) for name in read), default=0)
-        written = None if node.name in stay or not read else _written(graph, node, averaged)
-        nodes += [node] if written is None else written
+        read = varying.intersection(references(node))
+        least = min((averaged.get(name, 0) for name in read), default=0)
+        product = _small_product(graph, node, values) if read and node.name not in stay else None
+        if product is not None and (_has_known_rows(product) or product.work <= MOST_WORK * least):
+            nodes += _written(graph, product)
+            averaged[node.name] = least - product.work // MOST_WORK
+            continue
+        nodes.append(node)
         if operator(node) in AVERAGES:
-            averages[node.name] = _elements(graph, graph.spec(references(node)[0]).shape)
-        elif written is not None:
-            weights = _elements(graph, graph.spec(references(node)[1]).shape)
-            averages[node.name] = averaged - _elements(graph, node.spec.shape[:1]) * weights // MOST_WORK
-        elif read and (is_per_element(node) or operator(node) in VIEWS):
-            largest = max(_elements(graph, graph.spec(name).shape) for name in read)
-            averages[node.name] = averaged if _elements(graph, node.spec.shape) <= largest else 0
+            averaged[node.name] = elements(graph.spec(references(node)[0]), graph.dims)
+        elif read and (is_per_element(node) or operator(node) in VIEWS) and not _is_spread(graph, node, read):
+            averaged[node.name] = least
     if len(nodes) == len(graph.nodes):
         return graph
     return OpGraph(dims=graph.dims, inputs=graph.inputs, nodes=tuple(nodes), outputs=graph.outputs)
 
 
-def _written(graph: OpGraph, node: Node, averaged: int) -> list[Node] | None:
-    """The nodes that replace a small product; None if `node` is none. `averaged`: the number of elements whose averages
-    it reads, beside parameters; 0 if it reads anything else."""
+def _is_spread(graph: OpGraph, node: Node, read: frozenset[str]) -> bool:
+    """Whether a node has more elements than each of the values `read`: it may then have rows for each pair of
+    averages."""
+    most = max(elements(graph.spec(name), graph.dims) for name in read)
+    return elements(node.spec, graph.dims) > most
+
+
+def _has_known_rows(product: _Product) -> bool:
+    return all(fixed(size) is not None for size in product.lead)
+
+
+def _small_product(graph: OpGraph, node: Node, values: Resolver) -> _Product | None:
+    """A product with few rows at the base sizes and few weights; None if `node` is none."""
     rank = 0 if node.op == "linear" else PLAIN_CONVOLUTIONS.get(operator(node), -1)
     if rank < 0 or node.spec.dtype not in DTYPES or node.spec.strides is not None:
         return None
     writer = NodeWriter(graph, node)
-    x, weight, bias = *node.args[:2], writer.argument(2, "bias")
+    x, weight = node.args[:2]
     try:
-        lead, filters = writer.spec(x).shape, writer.spec(weight).shape
-        dense = Resolver(graph).view(x).is_contiguous
+        shape, filters = writer.spec(x).shape, writer.spec(weight).shape
+        dense = values.view(x).is_contiguous
     except Unsupported:
         return None
-    if len(filters) != (rank + 2) or (rank and not _is_of_one_pixel(writer, lead, filters, rank)):
+    if not dense or len(filters) != rank + 2 or (rank and not _is_of_one_pixel(writer, shape, filters, rank)):
         return None
-    lead, (outputs, width) = lead[:1] if rank else lead[:-1], filters[:2]
-    if not dense or not _is_small(graph, lead, outputs, width, averaged):
+    outputs, width = filters[:2]
+    weights = (fixed(outputs) or 0) * (fixed(width) or 0)
+    if not 0 < weights <= MOST_WEIGHTS:
         return None
-    rows = writer.view(x, (*lead, "1", width), node.spec.dtype)
-    weights = writer.view(weight, (outputs, width), node.spec.dtype) if rank else weight
-    terms = writer.add("mul.Tensor", rows, weights, shape=(*lead, outputs, width))
-    shape = (*lead, outputs) if rank else node.spec.shape
-    last = writer.add("sum", terms, [-1], shape=shape)
-    if bias is not None:
-        last = writer.add("add.Tensor", last, bias, shape=shape)
-    return writer.ended(writer.view(last, node.spec.shape, node.spec.dtype) if rank else last)
+    rows = elements(node.spec, graph.dims) // (fixed(outputs) or 1)
+    if not 0 < rows <= MOST_ROWS:
+        return None
+    lead = shape[:1] if rank else shape[:-1]
+    return _Product(node, rank, x, weight, writer.argument(2, "bias"), lead, outputs, width, rows * weights)
 
 
 def _is_of_one_pixel(writer: NodeWriter, x: tuple[str, ...], filters: tuple[str, ...], rank: int) -> bool:
@@ -90,15 +117,15 @@ def _is_of_one_pixel(writer: NodeWriter, x: tuple[str, ...], filters: tuple[str,
     return len(x) == rank + 2 and {*x[2:], *filters[2:]} == {"1"} and is_each(padding, 0) and groups == 1
 
 
-def _is_small(graph: OpGraph, lead: tuple[str, ...], outputs: str, width: str, averaged: int) -> bool:
-    rows, known = _elements(graph, lead), [fixed(outputs), fixed(width)]
-    weights = math.prod(size for size in known if size)
-    if not all(known) or not 0 < rows <= MOST_ROWS or weights > MOST_WEIGHTS:
-        return False
-    return all(fixed(size) is not None for size in lead) or rows * weights <= MOST_WORK * averaged
-
-
-def _elements(graph: OpGraph, shape: tuple[str, ...]) -> int:
-    """The number of elements of a shape at the base sizes."""
-    sizes: list[Size] = [parse_size(size) for size in shape]
-    return size_value(product(sizes), graph.dims)
+def _written(graph: OpGraph, product: _Product) -> list[Node]:
+    """The nodes that replace a small product."""
+    node, rank, x, weight, bias, lead, outputs, width, _ = product
+    writer = NodeWriter(graph, node)
+    rows = writer.view(x, (*lead, "1", width), node.spec.dtype)
+    weights = writer.view(weight, (outputs, width), node.spec.dtype) if rank else weight
+    terms = writer.add("mul.Tensor", rows, weights, shape=(*lead, outputs, width))
+    shape = (*lead, outputs) if rank else node.spec.shape
+    last = writer.add("sum", terms, [-1], shape=shape)
+    if bias is not None:
+        last = writer.add("add.Tensor", last, bias, shape=shape)
+    return writer.ended(writer.view(last, node.spec.shape, node.spec.dtype) if rank else last)

@@ -76,11 +76,12 @@ class AppliedLauncher:
     def _bind(self) -> None:
         """Bind the plan. Library launches use PyTorch's settings of this moment, and CUDA graphs contain the algorithms
         that PyTorch chooses by them."""
-        if self._library:
-            libraries(self._device.index).flags = library_flags()
+        shared = libraries(self._device.index) if self._library else None
+        if shared:
+            shared.flags = library_flags()
         bound = executor.bind(self._plan, self._dims, self._module)
-        if self._library:
-            libraries(self._device.index).kept.save()
+        if shared:
+            shared.kept.save()
         in_graphs = bool(self._plan.get("residual")) and bound.wants_lasting_memory
         self._read_flags = call_flags if in_graphs else library_flags
         self._follows_flags = self._library or in_graphs

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from ..applied.strided import copy_as_it_lies, writable
-from ..runner.operations.kept_algorithms import KeptAlgorithms, checked, kept_file
+from ..runner.operations.kept_algorithms import checked, kept_file, write
 from .arena import Arena, padded, span_bytes
 from .runner_client import RunnerClient
 from .storages import offsets
@@ -301,10 +301,8 @@ class BufferSets:
             runner.mapped[arena.name] = arena
         sets = [{"dims": self.dims, "tensors": locations} for locations in self._locations]
         answer = runner.request({"op": "bind", "sets": sets, "quick": quick}, MAP_SECONDS)
-        if keep and (chosen := checked(answer.get("chosen"))):
-            kept = KeptAlgorithms(path=kept_file())
-            kept.add(chosen)
-            kept.save()
+        if keep:
+            write(kept_file(), checked(answer.get("chosen")))
         return answer
 
     def close(self) -> None:

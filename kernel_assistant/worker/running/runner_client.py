@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from ..runner import wire
 from ..runner.libraries import find_libraries
-from ..runner.operations.kept_algorithms import KeptAlgorithms, kept_file
+from ..runner.operations.kept_algorithms import kept_file, read
 from .starvation import Waited, longest_wait, waited_for_processor
 
 DESCRIPTOR_TOKEN = "{fd}"
@@ -341,7 +341,7 @@ def _libraries(target: str) -> dict[str, dict[str, Any]]:
     return {
         "libraries": find_libraries(),
         "flags": library_flags(),
-        "algorithms": KeptAlgorithms(path=kept_file()).names,
+        "algorithms": read(kept_file()),
     }
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from ctypes import byref, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import byref, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import NamedTuple
 
 from ..plan import BoundLibraryCall, LibraryError
 from .choosing import Algorithm, Wanted, Words
+from .opened_library import OpenedLibrary, declare
 
 TYPES = {"f32": 0, "f64": 1, "f16": 2, "bf16": 14}
 COMPUTE_32F, COMPUTE_64F, COMPUTE_32F_FAST_TF32 = 68, 70, 77
@@ -59,27 +60,13 @@ SIGNATURES: dict[str, list[object]] = {
 }
 
 
-class CublasLt:
-    """cuBLASLt with a handle on the current device. Its descriptors live as long as the process."""
+class CublasLt(OpenedLibrary):
+    """cuBLASLt. Its descriptors live as long as the process."""
+
+    create, status_name = "cublasLtCreate", "cublasLtGetStatusName"
 
     def __init__(self, paths: dict[str, str]) -> None:
-        self.lib = load(paths["cublaslt"])
-        self._handle: c_void_p | None = None
-
-    def handle(self) -> c_void_p:
-        if self._handle is None:
-            handle = c_void_p()
-            self.check("cublasLtCreate", byref(handle))
-            self._handle = handle
-        return self._handle
-
-    def check(self, call: str, *arguments: object) -> None:
-        status = getattr(self.lib, call)(*arguments)
-        if status:
-            raise LibraryError(f"{call}: {self.name_of(status)}")
-
-    def name_of(self, status: int) -> str:
-        return (self.lib.cublasLtGetStatusName(status) or b"unknown").decode()
+        super().__init__(load(paths["cublaslt"]))
 
     def version(self) -> str:
         return ""
@@ -298,10 +285,7 @@ def check_spans(launch: BoundLibraryCall) -> None:
 def load(path: str) -> ctypes.CDLL:
     """Load the library and set the signatures of its functions. Raises OSError."""
     lib = ctypes.CDLL(path)
-    for name, arguments in SIGNATURES.items():
-        function = getattr(lib, name)
-        function.argtypes, function.restype = arguments, c_int
-    lib.cublasLtGetStatusName.argtypes, lib.cublasLtGetStatusName.restype = [c_int], c_char_p
+    declare(lib, SIGNATURES, CublasLt.status_name)
     lib.cublasLtGetVersion.restype = c_size_t
     return lib
 

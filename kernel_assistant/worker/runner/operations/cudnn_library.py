@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from ctypes import byref, c_char_p, c_double, c_int, c_int64, c_size_t, c_void_p
+from ctypes import byref, c_double, c_int, c_int64, c_size_t, c_void_p
 
-from ..plan import LibraryError
+from .opened_library import OpenedLibrary, declare
 
 TYPES = {"f32": 0, "f64": 1, "f16": 2, "bf16": 9}
 CROSS_CORRELATION = 1
@@ -40,32 +40,15 @@ SIGNATURES: dict[str, list[object]] = {
 }
 
 
-class Cudnn:
-    """cuDNN with a handle on the current device. Calls run one at a time, because the stream is a property of the
-    handle.
+class Cudnn(OpenedLibrary):
+    """cuDNN. Calls run one at a time, because the stream is a property of the handle. Descriptors live as long as the
+    process."""
 
-    Descriptors live as long as the process.
-    """
+    create, status_name = "cudnnCreate", "cudnnGetErrorString"
 
     def __init__(self, paths: dict[str, str]) -> None:
-        self.lib = load(paths)
+        super().__init__(load(paths))
         self.lock = threading.Lock()
-        self._handle: c_void_p | None = None
-
-    def handle(self) -> c_void_p:
-        if self._handle is None:
-            handle = c_void_p()
-            self.check("cudnnCreate", byref(handle))
-            self._handle = handle
-        return self._handle
-
-    def check(self, call: str, *arguments: object) -> None:
-        status = getattr(self.lib, call)(*arguments)
-        if status:
-            raise LibraryError(f"{call}: {self.name_of(status)}")
-
-    def name_of(self, status: int) -> str:
-        return (self.lib.cudnnGetErrorString(status) or b"unknown").decode()
 
     def descriptor(self, kind: str) -> c_void_p:
         made = c_void_p()
@@ -80,9 +63,6 @@ def load(paths: dict[str, str]) -> ctypes.CDLL:
         if needed in paths:
             ctypes.CDLL(paths[needed])
     lib = ctypes.CDLL(paths["cudnn"])
-    for name, arguments in SIGNATURES.items():
-        function = getattr(lib, name)
-        function.argtypes, function.restype = arguments, c_int
-    lib.cudnnGetErrorString.argtypes, lib.cudnnGetErrorString.restype = [c_int], c_char_p
+    declare(lib, SIGNATURES, Cudnn.status_name)
     lib.cudnnGetVersion.restype = c_size_t
     return lib

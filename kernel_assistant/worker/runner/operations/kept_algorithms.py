@@ -45,7 +45,7 @@ class KeptAlgorithms:
 
     def __init__(self, names: Names | None = None, path: str = "", prefix: str = "") -> None:
         self.path, self.prefix, self.fresh = path, prefix, Names()
-        self.names = {**(names or {}), **_read(path)}
+        self.names = {**(names or {}), **read(path)}
 
     def known(self, key: str) -> list[str]:
         """The algorithms of an operation that were chosen before, the judge's first."""
@@ -62,21 +62,26 @@ class KeptAlgorithms:
         return fresh
 
     def save(self) -> None:
-        """Add `fresh` to the file. A file that cannot be written is left as it is: each process then chooses again."""
-        fresh = self.take_fresh()
-        if not fresh or not self.path:
-            return
-        names = {key: name for key, name in _read(self.path).items() if key not in fresh} | fresh
-        with contextlib.suppress(OSError):
-            os.makedirs(os.path.dirname(self.path), exist_ok=True)
-            descriptor, written = tempfile.mkstemp(dir=os.path.dirname(self.path), prefix="algorithms.")
-            try:
-                with open(descriptor, "w", encoding="utf-8") as file:
-                    json.dump(dict(list(names.items())[-MOST:]), file, indent=0)
-                os.replace(written, self.path)
-            except OSError:
-                os.unlink(written)
-                raise
+        """Add `fresh` to the file."""
+        write(self.path, self.take_fresh())
+
+
+def write(path: str, fresh: Names) -> None:
+    """Add names to the file at `path`, as the newest ones. A file that cannot be written is left as it is: each process
+    then chooses again."""
+    if not fresh or not path:
+        return
+    names = {key: name for key, name in read(path).items() if key not in fresh} | fresh
+    with contextlib.suppress(OSError):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        descriptor, written = tempfile.mkstemp(dir=os.path.dirname(path), prefix="algorithms.")
+        try:
+            with open(descriptor, "w", encoding="utf-8") as file:
+                json.dump(dict(list(names.items())[-MOST:]), file, indent=0)
+            os.replace(written, path)
+        except OSError:
+            os.unlink(written)
+            raise
 
 
 def checked(names: object) -> Names:
@@ -91,7 +96,8 @@ def _is_short(text: object) -> bool:
     return isinstance(text, str) and len(text) <= LONGEST
 
 
-def _read(path: str) -> Names:
+def read(path: str) -> Names:
+    """The names in the file at `path`; {} without a file, or if it is damaged."""
     if not path:
         return {}
     try:
