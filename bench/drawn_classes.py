@@ -4,17 +4,19 @@
     python -m bench.drawn_classes run drawn.json --target cuda --jobs 4 --out rows.json
 
 `draw` takes a class at random out of each of the first models that run on the CPU (`library_models.py`). `run` scans
-each model and optimizes the configuration of its class that took most time, with the command line. A row is written as
-soon as it is there.
+all models, several at a time, and then optimizes the configuration of each class that took most time, with the command
+line. A row is written as soon as it is there.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import sys
-import time
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +25,7 @@ from typing import Any
 import click
 
 from bench.harness import IsolatedProcess, Row, RowFile, measure_cases
-from bench.jobs import SessionHost, over_the_better, page, session_host
+from bench.jobs import SessionHost, host_environment, over_the_better, page, session_host
 from bench.library_models import build, names
 from bench.machine import describe
 from kernel_assistant.targets.detect import detect
@@ -31,6 +33,10 @@ from kernel_assistant.targets.detect import detect
 PROGRAM = Path(__file__).with_name("library_models.py")
 #: Classes of each library.
 DRAWN = {"transformers": 18, "timm": 14, "diffusers": 8}
+#: Scans at a time for each job at a time; a session host keeps the files of ten scans.
+SCANS = 3
+#: Of this process, before its threads share them.
+CORES = sorted(os.sched_getaffinity(0))
 #: Seconds after which a model is not drawn.
 DRAW_SECONDS = 60
 
@@ -97,11 +103,16 @@ def _called(name: str) -> list[str]:
 def run(drawn: Path, target: str, budget: float, jobs: int, modes: bool, only: str, out: Path) -> None:
     """Scan and optimize each class."""
     classes = [one for one in json.loads(drawn.read_text())["classes"] if not only or one["class"] in only.split(",")]
+    folder = out.with_suffix("")
     file = RowFile(out.with_suffix(".jsonl"))
     libraries = {name: version(name) for name in ("torch", *DRAWN) if find_spec(name)}
     file.describe({"machine": describe(detect(target)), "libraries": libraries, "budget": budget, "jobs": jobs})
-    cases = [({"model": one["model"], "module": f"{one['model']} {one['class']}"}, one) for one in classes]
-    rows = measure_cases(cases, _row, file, [session_host(target, budget, modes=modes) for _ in range(jobs)])
+    jobs = min(jobs, len(classes))
+    hosts = [_Share(folder / str(number), number, jobs, target, budget, modes) for number in range(jobs)]
+    with ThreadPoolExecutor(jobs) as threads:
+        scans = list(threads.map(lambda host: host.scan(classes), hosts))
+        list(threads.map(lambda host, rows: host.optimize(rows, file), hosts, scans))
+    rows = file.read()
     click.echo(page(rows))
     known = [better for row in rows if (better := over_the_better(row)) is not None]
     click.echo(f"{len(known)} of {len(rows)} measured; {sum(one >= 0.9 for one in known)} at 0.9 or more")
@@ -111,14 +122,47 @@ def run(drawn: Path, target: str, budget: float, jobs: int, modes: bool, only: s
     click.echo(f"{len(over)} beside the modes of torch.compile; faster than all of them {faster}, measurably {clearly}")
 
 
-def _row(one: dict[str, str], host: SessionHost) -> Row:
-    """The row of a class: its model's scan, and a job for it."""
-    began = time.monotonic()
+@dataclass(frozen=True)
+class _Share:
+    """A session host with every `of`th class and core, from `number` on; the calling thread and what it starts stay on
+    these cores."""
+
+    home: Path
+    number: int
+    of: int
+    target: str
+    budget: float
+    modes: bool
+
+    def scan(self, classes: list[dict[str, str]]) -> list[Row]:
+        """The scans of this share's classes."""
+        os.sched_setaffinity(0, CORES[self.number :: self.of])
+        self.home.mkdir(parents=True, exist_ok=True)
+        host = SessionHost(self.home, host_environment(self.home), self.target, self.budget, self.modes)
+        mine = classes[self.number :: self.of]
+        cases = [({"model": one["model"], "module": f"{one['model']} {one['class']}"}, one) for one in mine]
+        return measure_cases(cases, _scan, RowFile(self.home / "scans.jsonl"), [nullcontext(host)] * SCANS)
+
+    def optimize(self, scans: list[Row], out: RowFile) -> None:
+        """A job for each scanned class."""
+        os.sched_setaffinity(0, CORES[self.number :: self.of])
+        cases = [({name: scan[name] for name in ("model", "module")}, scan) for scan in scans]
+        measure_cases(cases, _row, out, [session_host(self.target, self.budget, self.home, modes=self.modes)])
+
+
+def _scan(one: dict[str, str], host: SessionHost) -> Row:
+    """The scan of a class's model, and the class's share of its time."""
     program = (sys.executable, str(PROGRAM), one["model"], host.target)
     report = json.loads(host.output("scan", "--json", "--top", "500", "--keep", "500", "--", *program))
     share = next((seen["share_seconds"] for seen in report["classes"] if seen["name"] == one["class"]), None)
-    scanned = {"scan_seconds": round(time.monotonic() - began, 1), "share": share}
-    return {**scanned, **host.job("--scan", f"last:{one['class']}#1")}
+    return {"scan": f"{report['id']}:{one['class']}#1", "share": share}
+
+
+def _row(scan: Row, host: SessionHost) -> Row:
+    """A job for a scanned class."""
+    if "scan" not in scan:
+        raise RuntimeError(f"the scan failed: {scan.get('reason')}")
+    return {"share": scan["share"], "scan_seconds": scan["seconds"], **host.job("--scan", scan["scan"])}
 
 
 if __name__ == "__main__":

@@ -127,13 +127,17 @@ def over_the_best_mode(document: dict[str, Any]) -> Row | None:
     }
 
 
+def host_environment(home: Path) -> dict[str, str]:
+    """Environment variables of a session host below `home`, with the user's cache of builds."""
+    return {**own_home(home), "KERNEL_ASSISTANT_CACHE_DIR": str(resolve()[0].cache_dir)}
+
+
 @contextmanager
 def session_host(target: str, budget: float, home: Path | None = None, *, modes: bool = False) -> Iterator[SessionHost]:
     """A session host below `home`, else below a temporary folder; builds are kept in the user's cache."""
     with tempfile.TemporaryDirectory(prefix="ka-") as folder:
         home = home or Path(folder)
-        environment = {**own_home(home), "KERNEL_ASSISTANT_CACHE_DIR": str(resolve()[0].cache_dir)}
-        host = SessionHost(home, environment, target, budget, modes)
+        host = SessionHost(home, host_environment(home), target, budget, modes)
         try:
             host.optimize(f"{FIRST}:GatedRMSNorm", budget=FIRST_SECONDS)
             yield host
