@@ -12,7 +12,7 @@ from torch import nn
 
 from kernel_assistant.worker.applied import watch
 from kernel_assistant.worker.applied.attributes import module_attributes
-from kernel_assistant.worker.applied.watch import InstanceVerdict, ParameterLayouts
+from kernel_assistant.worker.applied.watch import InstanceVerdict
 
 
 class Config:
@@ -159,58 +159,6 @@ def test_an_attribute_that_hides_one_of_the_class_counts_when_it_is_gone() -> No
     assert watched.reason() == ""
     del block._fast
     assert watched.reason() == "attributes"
-
-
-def _changed(how: str, value: nn.Parameter) -> None:
-    if how == "dtype":
-        value.data = value.data.double()
-    elif how == "strides":
-        value.data = value.data.t().contiguous().t()
-    elif how == "sizes":
-        value.data = value.data[:2]
-    else:
-        value.requires_grad_(not value.requires_grad)
-
-
-@pytest.mark.parametrize("how", ["dtype", "strides", "sizes", "gradient"])
-def test_a_parameter_with_another_layout_gives_another_key(how: str) -> None:
-    layouts, values = ParameterLayouts(), [nn.Parameter(torch.randn(4, 6)), torch.randn(3)]
-    first = layouts.of(values)
-    assert first is not None
-    assert first.requires_grad
-    assert layouts.of(values) is first
-    _changed(how, values[0])  # type: ignore[arg-type]
-    second = layouts.of(values)
-    assert second is not None
-    assert (second == first, second.requires_grad) == ((True, False) if how == "gradient" else (False, True))
-    assert layouts.of(values) is second
-
-
-def test_layouts_of_equal_instances_are_equal() -> None:
-    one, other = (ParameterLayouts().of([torch.randn(4, 6), torch.randn(3)]) for _ in range(2))
-    assert one is not other
-    assert (one, hash(one)) == (other, hash(other))
-
-
-def test_layouts_of_tied_parameters_and_in_inference_mode() -> None:
-    value = nn.Parameter(torch.randn(4))
-    layouts = ParameterLayouts()
-    tied = layouts.of([value, value])
-    assert tied is not None
-    assert tied == layouts.of([value, value])
-    with torch.inference_mode():
-        inside = layouts.of([value])
-        assert inside is not None
-        assert layouts.of([value]) is inside
-    assert layouts.of([value]) == inside
-
-
-def test_tensors_of_other_classes_have_no_layout() -> None:
-    class Own(torch.Tensor):
-        pass
-
-    assert ParameterLayouts().of([torch.randn(2).as_subclass(Own)]) is None
-    assert ParameterLayouts().of([torch.eye(2).to_sparse()]) is None
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import sys
+import threading
 from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ from kernel_assistant.records import BufferSpec, Launch, Plan
 from kernel_assistant.records.codec import to_builtins
 from kernel_assistant.worker.runner import libraries
 from kernel_assistant.worker.runner import plan as plans
-from kernel_assistant.worker.runner.operations import choosing, cublaslt, cudnn, cudnn_library
+from kernel_assistant.worker.runner.operations import choosing, cublaslt, cudnn, cudnn_graph, cudnn_library
 from kernel_assistant.worker.runner.operations.choosing import Algorithm
 from kernel_assistant.worker.runner.operations.convolution import read_shape, strides
 
@@ -314,3 +315,60 @@ def test_a_single_algorithm_is_run_and_not_timed(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delattr(choosing, "_time")
     assert choosing._fastest(driver, nothing, [way], nothing) == (None if status else way)
     assert ran == ["run", "waited for"]
+
+
+class _Descriptors:
+    """Stands for cuDNN where only descriptors of addresses are made, and says which were alive at each execution."""
+
+    def __init__(self) -> None:
+        self.alive: dict[int, list[int]] = {}
+        self.executed: list[list[int]] = []
+        self.made = 0
+        self.lock = threading.Lock()
+        self.lib = SimpleNamespace(
+            cudnnSetStream=lambda handle, stream: 0,
+            cudnnBackendCreateDescriptor=self.create,
+            cudnnBackendSetAttribute=self.set_attribute,
+            cudnnBackendFinalize=lambda pack: 0,
+            cudnnBackendDestroyDescriptor=self.destroy,
+            cudnnBackendExecute=self.execute,
+        )
+
+    def handle(self) -> c_void_p:
+        return c_void_p()
+
+    def create(self, kind: int, made: Any) -> int:
+        self.made += 1
+        made._obj.value = self.made
+        self.alive[self.made] = []
+        return 0
+
+    def set_attribute(self, pack: c_void_p, name: int, kind: int, count: int, values: Any) -> int:
+        if name != 1000:
+            found = values._obj
+            self.alive[pack.value or 0] += [found.value] if count == 1 else list(found)
+        return 0
+
+    def destroy(self, pack: c_void_p) -> int:
+        del self.alive[pack.value or 0]
+        return 0
+
+    def execute(self, handle: c_void_p, plan: c_void_p, pack: c_void_p) -> int:
+        self.executed.append(self.alive[pack.value or 0])
+        return 0
+
+
+def test_each_call_of_a_convolution_has_its_own_addresses() -> None:
+    """Words are the fields' addresses, then the workspace's; descriptors of earlier addresses are used again."""
+    library: Any = _Descriptors()
+    made = cudnn_graph._Graph.__new__(cudnn_graph._Graph)
+    made.library, made.launch, made.fields = library, bound(CONV), ["x", "w", "bias", "out"]
+    run = made._attempt(c_void_p())
+    most = cudnn_graph.MOST_PACKS
+    calls = [[100 + at % 3, 200, 300, 400, 500] for at in range(9)]
+    calls += [[1000 + at, 200, 300, 400, 500 + at] for at in range(2 * most)]
+    for words in (*calls, calls[0]):
+        assert run((c_uint64 * 5)(*words), 7) == 0
+    assert library.executed == [*calls, calls[0]]
+    assert library.made == 3 + 2 * most + 1
+    assert len(library.alive) == most

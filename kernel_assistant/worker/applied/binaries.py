@@ -15,8 +15,8 @@ import torch
 from ..runner.cuda_driver import Driver
 from ..runner.executor import CpuModule, CudaModule
 from ..runner.libraries import Libraries, find_libraries
+from ..runner.locks import ForkSafeLock
 from ..runner.operations.kept_algorithms import APPLIED, KeptAlgorithms, kept_file
-from .locks import ForkSafeLock
 from .parts import Parts
 
 #: Processor features that each instruction set level needs (x86-64 psABI, levels 3 and 4).

@@ -13,6 +13,7 @@ import torch
 from torch.autograd import forward_ad
 
 from ..runner.cuda_driver import CudaError
+from ..runner.locks import ForkSafeLock
 from ..runner.plan import PlanError
 from ..runner.pytorch.tensors import DTYPES
 from . import operators, sizes
@@ -20,9 +21,9 @@ from .binaries import Binaries
 from .calls import CallPattern
 from .contract import Contract, StateUpdate
 from .launch import AppliedLauncher, Misaligned
-from .locks import ForkSafeLock
+from .layouts import PLAIN, layout_of
 from .strided import copied, laid_out
-from .watch import PLAIN, InstanceVerdict, layout_of
+from .watch import InstanceVerdict
 
 _STRIDED = torch.strided
 #: Most combinations of sizes, dtypes and devices that are remembered for one class, whether accepted or refused.
@@ -115,7 +116,22 @@ class Guard:
         return outputs
 
     def _launch(self, given: tuple[Any, ...], watched: InstanceVerdict) -> Sequence[Any] | str:
-        grad, held = _grad_enabled(), watched.tensors()
+        held = watched.tensors()
+        tensors = (*given, *held)
+        launch = watched.launchers.find(tensors) or self._looked_up(given, held, watched)
+        if isinstance(launch, str):
+            return launch
+        if not self._reproducible and _deterministic():
+            return "deterministic"
+        ordered = self._ordered(tensors)
+        if _profiling():
+            outputs = self.operator(*ordered)
+            return (outputs,) if len(self.contract.outputs) == 1 else outputs
+        return self._execute(launch, ordered)
+
+    def _looked_up(self, given: tuple[Any, ...], held: list[Any], watched: InstanceVerdict) -> AppliedLauncher | str:
+        """The launcher for these tensors, or the reason why there is none."""
+        grad = _grad_enabled()
         layout = watched.layouts.of(held)
         if layout is None:
             return "tensor type"
@@ -131,16 +147,13 @@ class Guard:
         key, tensors = tuple(parts), (*given, *held)
         launch = self._launches.get(key)
         if launch is None:
-            launch = self._remember(key, tensors)
-        if isinstance(launch, str):
-            return launch
-        if not self._reproducible and _deterministic():
-            return "deterministic"
-        ordered = self._ordered(tensors)
-        if _profiling():
-            outputs = self.operator(*ordered)
-            return (outputs,) if len(self.contract.outputs) == 1 else outputs
-        return self._execute(launch, ordered)
+            return self._remember(key, tensors)
+        if isinstance(launch, AppliedLauncher):
+            # At its second call: others come once.
+            with _lock:
+                if self._launches.get(key) is launch:
+                    watched.launchers.store(tensors, launch)
+        return launch
 
     def _execute(self, launch: AppliedLauncher, ordered: Sequence[Any]) -> Sequence[Any] | str:
         try:
@@ -183,8 +196,14 @@ class Guard:
         """Set the counters to zero."""
         with _lock:
             self.fallbacks.clear()
-            self._launches.clear()
+            self._forget()
             self._retired = 0
+
+    def _forget(self) -> None:
+        """Forget all launchers; `_lock` is held."""
+        self._launches.clear()
+        for watched in tuple(self._watched.values()):
+            watched.launchers.clear()
 
     def _watch(self, module: torch.nn.Module) -> InstanceVerdict:
         held = [value["spec"]["shape"] for value in self.contract.inputs if value["kind"] != "input"]
@@ -210,7 +229,7 @@ class Guard:
                     self._retired += sum(
                         one.calls() for one in self._launches.values() if isinstance(one, AppliedLauncher)
                     )
-                    self._launches.clear()
+                    self._forget()
                 launcher = self._launches.setdefault(key, launcher)
         return launcher
 

@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 import torch
 
 from ..runner.cuda_driver import CudaError
+from ..runner.locks import ForkSafeLock
 from .calls import CallPattern, result_builder
 from .compiled import TracedGuard, constant
 from .contract import Contract, StateUpdate, read_contract
 from .fingerprint import fingerprint
 from .guard import Guard
-from .locks import ForkSafeLock
 from .parts import Parts, sizes_of
 from .report import report_at_exit
 

@@ -16,13 +16,16 @@ from ..runner.pytorch.arena import arena, keep
 from ..runner.pytorch.tensors import DTYPES
 from .binaries import Binaries, driver, libraries
 from .host_memory import host_allocator, host_bytes
-from .packing import PackedParameters, allocator
+from .packing import PackedParameters, allocator, device_bytes
 from .precision import call_flags, library_flags
 
 #: Scratch buffers start at multiples of this many bytes, as in the judge.
 _SCRATCH_ALIGNMENT = 256
 
 _address = torch.Tensor.data_ptr
+#: Without the call that starts CUDA: there are tensors on the device.
+_current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
+_capturing: Callable[[], bool] = torch.cuda.is_current_stream_capturing
 _LAYOUT = ("dtype", "shape", "strides")
 #: Calls on a stream before the plan becomes a graph there: they show which tensors are elsewhere at each call.
 _PATIENCE = 2
@@ -59,7 +62,7 @@ class AppliedLauncher:
         on_host = device.type == "cpu"
         #: Functions that make a result, from its spec and the sizes, and scratch memory, from its bytes.
         self._allocator = host_allocator if on_host else partial(allocator, device=device)
-        self._bytes = host_bytes if on_host else partial(torch.empty, dtype=torch.uint8, device=device)
+        self._bytes = host_bytes if on_host else device_bytes
         self._plan, self._dims, self._module, self._specs = plan, dims, module, outputs
         self._library = any(launch.get("library") for launch in plan["launches"])
         self._flags: dict[str, bool] = {}
@@ -67,9 +70,12 @@ class AppliedLauncher:
         self._mask = alignment - 1
         #: The addresses of the last call, all of them aligned.
         self._aligned: list[int] = []
+        #: Where scratch memory was in the last call, the offsets of its buffers and their addresses: one object, since
+        #: threads share it.
+        self._addresses: tuple[int, list[int], list[int]] = 0, [], []
         self._packing = PackedParameters(plan, dims, module, device) if plan.get("packed") else None
         self._stream: Callable[[], int] = _host_stream if device.type == "cpu" else _CudaStream(device)
-        self._on_other_device = device.type == "cuda"
+        self._on_gpu = device.type == "cuda"
         self._ticks = itertools.count()
         self.tick = self._ticks.__next__
 
@@ -116,7 +122,7 @@ class AppliedLauncher:
     def __call__(self, tensors: Tensors) -> list[torch.Tensor]:
         """Outputs for these inputs. Raises Misaligned, before anything runs, if an input's address is not aligned, and
         CudaError if a call of the driver fails."""
-        if self._on_other_device and torch.cuda.current_device() != self._device.index:
+        if self._on_gpu and _current_device() != self._device.index:
             with torch.cuda.device(self._device):
                 return self._call(tensors)
         return self._call(tensors)
@@ -129,7 +135,7 @@ class AppliedLauncher:
                 raise Misaligned
             self._aligned = pointers.copy()
         outputs = [allocate() for allocate in self._outputs]
-        pointers += [output.data_ptr() for output in outputs]
+        pointers += map(_address, outputs)
         stream = self._stream()
         if self._follows_flags and self._flags != self._read_flags():
             self._bind()
@@ -138,20 +144,22 @@ class AppliedLauncher:
         if self._scratch:
             held = self._held
             # A graph that somebody captures keeps the memory that it uses, and may run beside us.
-            if held is None or torch.cuda.is_current_stream_capturing():
+            if held is None or _capturing():
                 scratch = self._bytes(self._scratch[-1])
             else:
                 scratch = arena(self._device, stream, self._scratch[-1])
                 graph = held.on(scratch, stream, self._bound)
-            base = scratch.data_ptr()
-            addresses = [base + offset for offset in self._scratch[:-1]]
-            workspace = [addresses.pop()] if self._has_workspace else []
-            pointers.extend(addresses)
+            base, offsets, known = scratch.data_ptr(), self._scratch, self._addresses
+            if known[0] != base or known[1] is not offsets:
+                known = self._addresses = base, offsets, [base + offset for offset in offsets[:-1]]
+            pointers += known[2]
+            if self._has_workspace:
+                workspace.append(pointers.pop())
         if self._packing is not None:
             pointers.extend(self._packing.pointers(tensors, pointers, stream))
         pointers += workspace
         if graph is not None:
-            graph.run(pointers, stream)
+            graph.run(pointers, stream, capturing=False)
         elif self._plan.get("residual"):
             return self._run_around_calls(tensors, outputs, scratch, pointers, stream)
         else:

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
+from ..runner.locks import ForkSafeLock
 from ..runner.pytorch.tensors import DTYPES
 from . import sizes
-from .locks import ForkSafeLock
 from .strided import copied
 
 NAMESPACE = "kernel_assistant"

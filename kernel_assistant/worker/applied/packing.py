@@ -6,6 +6,7 @@ from __future__ import annotations
 import operator
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +16,11 @@ from ..runner import plan as plans
 from ..runner.pytorch.tensors import DTYPES
 
 _version, _referent = operator.attrgetter("_version"), weakref.ref.__call__
+_guards = torch._C._dynamo.guards
+_EMPTY: dict[str, Callable[..., torch.Tensor]] = {
+    "cpu": _guards._empty_strided_cpu,  # type: ignore[attr-defined]
+    "cuda": _guards._empty_strided_cuda,  # type: ignore[attr-defined]
+}
 #: Instances and streams whose packed buffers are kept; the oldest goes first.
 _KEPT = 16
 
@@ -88,8 +94,13 @@ class _Kept(NamedTuple):
 
 
 def allocator(spec: dict[str, Any], dims: dict[str, int], device: torch.device) -> Callable[[], torch.Tensor]:
-    shape, dtype = plans.shape(spec, dims), DTYPES[spec["dtype"]]
-    if spec.get("strides") is None:
-        return lambda: torch.empty(shape, dtype=dtype, device=device)
-    strides = plans.strides(spec, dims)
-    return lambda: torch.empty_strided(shape, strides, dtype=dtype, device=device)
+    """A function that makes a tensor with the dtype, shape and strides of `spec`, and undefined values. Call it while
+    `device` is the current one."""
+    shape, strides, dtype = plans.shape(spec, dims), plans.strides(spec, dims), DTYPES[spec["dtype"]]
+    # What compiled programs call: a third of the host's time of `torch.empty`.
+    return partial(_EMPTY[device.type], shape, strides, dtype)
+
+
+def device_bytes(size: int) -> torch.Tensor:
+    """A tensor [size] of bytes on the current GPU with undefined values."""
+    return _EMPTY["cuda"]((size,), (1,), torch.uint8)

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import torch
 
+#: The setting of one kind of operation on a GPU. As an attribute of `torch.backends` it takes seven times as long.
+_precision = torch._C._get_fp32_precision_getter
+
 
 def tf32_flags() -> dict[str, bool]:
     """For cuBLASLt and cuDNN, whether PyTorch would now compute float32 products and convolutions in TF32.
 
     Reads the setting of each operation: the older `allow_tf32` raises if a program has used both kinds of settings.
     """
-    return {
-        "cublaslt": torch.backends.cuda.matmul.fp32_precision == "tf32",
-        "cudnn": torch.backends.cudnn.conv.fp32_precision == "tf32",  # type: ignore[attr-defined]
-    }
+    return {"cublaslt": _precision("cuda", "matmul") == "tf32", "cudnn": _precision("cuda", "conv") == "tf32"}
 
 
 def library_flags() -> dict[str, bool]:
     """The flags of `tf32_flags`, and `deterministic`: whether PyTorch's settings require bit-equal results in each
     run."""
-    deterministic = torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled()
+    deterministic = torch._C._get_cudnn_deterministic() or torch.are_deterministic_algorithms_enabled()
     return {**tf32_flags(), "deterministic": deterministic}
 
 
@@ -34,7 +34,7 @@ def call_flags() -> dict[str, bool]:
         "cudnn_attention": cuda.cudnn_sdp_enabled(),  # type: ignore[no-untyped-call]
         "cudnn_enabled": cudnn.enabled,
         "benchmark": cudnn.benchmark,
-        "recurrent": cudnn.rnn.fp32_precision == "tf32",  # type: ignore[attr-defined]
+        "recurrent": _precision("cuda", "rnn") == "tf32",
         "reduced": cuda.matmul.allow_bf16_reduced_precision_reduction,
         "reduced_half": cuda.matmul.allow_fp16_reduced_precision_reduction,
     }

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from .attributes import freeze, is_atomic, is_state, may_change_in_place, same_attributes
+from .layouts import LaunchersByLayout, ParameterLayouts
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 _GLOBAL_HOOKS = [getattr(torch.nn.modules.module, f"_global{name}") for name in _HOOKS]
@@ -26,73 +27,12 @@ _is = operator.is_
 _value = operator.attrgetter("value")
 #: Where a dictionary's version tag is: behind the header of the object and `ma_used`.
 _TAG_OFFSET = object.__basicsize__ + ctypes.sizeof(ctypes.c_ssize_t)
-#: Classes of tensors that kernels take.
-PLAIN = (torch.Tensor, torch.nn.Parameter)
-
 #: One dictionary or list: itself, its length, a getter of the values that matter, these values.
 Snapshot = tuple[Any, int, Callable[[Any], Any], tuple[Any, ...]]
 #: Dictionaries whose versions tell what they hold. Others may read it elsewhere.
 _VERSIONED = (dict, collections.OrderedDict, collections.defaultdict)
 #: The number of levels that `freeze` descends.
 _DEPTH = 4
-
-
-class ParameterLayouts:
-    """Caches the layout of a module's tensors. The layout is part of the key under which `Guard` stores launchers.
-
-    A model has hundreds of tensors. PyTorch's own guards compare all of their types, sizes, strides, dtypes and devices
-    in the time in which Python compares twenty.
-    """
-
-    def __init__(self) -> None:
-        #: By whether inference mode is on, which PyTorch's guards regard as another layout.
-        self._known: dict[bool, tuple[Any, LayoutKey]] = {}
-
-    def of(self, tensors: Sequence[torch.Tensor]) -> LayoutKey | None:
-        """The key for the layout of these tensors; None if one is not a plain strided tensor or parameter."""
-        mode = torch.is_inference_mode_enabled()
-        known = self._known.get(mode)
-        if known is not None and known[0].check(*tensors):
-            return known[1]
-        if not all(type(tensor) in PLAIN and tensor.layout is torch.strided for tensor in tensors):
-            return None
-        key = LayoutKey(tensors)
-        guards = _guards(tensors)
-        # They refuse a tensor that is there twice.
-        if guards is not None and guards.check(*tensors):
-            self._known[mode] = guards, key
-        return key
-
-
-class LayoutKey:
-    """Shapes, dtypes, devices and strides of tensors, with a hash that is computed once."""
-
-    __slots__ = ("_hash", "_parts", "requires_grad")
-
-    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
-        self._parts = tuple(layout_of(tensor) for tensor in tensors)
-        self._hash = hash(self._parts)
-        self.requires_grad = any(tensor.requires_grad for tensor in tensors)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, LayoutKey) and self._parts == other._parts)
-
-
-def layout_of(tensor: torch.Tensor) -> tuple[Any, ...]:
-    return tensor.shape, tensor.dtype, tensor.device, tensor.stride()
-
-
-def _guards(tensors: Sequence[torch.Tensor]) -> Any:
-    """An object whose `check` says whether tensors have the same layout as these; None if this PyTorch has no such
-    object."""
-    make = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
-    try:
-        return make and make.TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
-    except (AttributeError, TypeError):
-        return None
 
 
 class InstanceVerdict:
@@ -111,6 +51,7 @@ class InstanceVerdict:
         self.paths = paths
         self.shapes = shapes
         self.layouts = ParameterLayouts()
+        self.launchers: LaunchersByLayout[Any] = LaunchersByLayout()
         self._inspect()
 
     def reason(self) -> str:

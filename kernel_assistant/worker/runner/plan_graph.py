@@ -10,7 +10,7 @@ from itertools import compress
 from operator import ne
 from typing import Protocol
 
-from .capture import capturing
+from .capture import capturing as is_capturing
 from .cuda_driver import CudaError, Driver
 from .kernel_graph import KernelGraph, Link
 from .launching import LaunchFrame, PreparedLaunch
@@ -75,9 +75,9 @@ class PlanGraph:
         if calls is not None:
             calls.tell(self._publish)
 
-    def run(self, pointers: Sequence[int], stream: int) -> None:
-        """Run one call. Raises CudaError."""
-        pieces = self.ready(pointers, stream)
+    def run(self, pointers: Sequence[int], stream: int, capturing: bool | None = None) -> None:
+        """Run one call. `capturing`: whether the stream is being captured, if that is known. Raises CudaError."""
+        pieces = self.ready(pointers, stream, capturing)
         if pieces is None:
             self._frame.launch(self._fail)
             return
@@ -86,7 +86,7 @@ class PlanGraph:
             if status:
                 self._fail(status)
 
-    def ready(self, pointers: Sequence[int], stream: int) -> list[Piece] | None:
+    def ready(self, pointers: Sequence[int], stream: int, capturing: bool | None = None) -> list[Piece] | None:
         """The pieces (graphs and single launches) of a call with these addresses on this stream. None if its launches
         have to be made one by one: in the first calls, if graphs cannot be made, and while the stream is being
         captured."""
@@ -95,7 +95,9 @@ class PlanGraph:
         if self._frame.stream != stream:
             self._frame.move(stream)
             self._forget()
-        return None if capturing(self._driver, stream) else self._graphs()
+        if capturing is None:
+            capturing = is_capturing(self._driver, stream)
+        return None if capturing else self._graphs()
 
     def _move(self, pointers: list[int]) -> None:
         """Use these addresses from now on."""

@@ -15,7 +15,7 @@ V = TypeVar("V")
 
 class _Arenas(threading.local):
     def __init__(self) -> None:
-        self.of: dict[tuple[torch.device, int], torch.Tensor] = {}
+        self.of: dict[tuple[int | None, int], torch.Tensor] = {}
 
 
 _arenas = _Arenas()
@@ -24,12 +24,15 @@ _arenas = _Arenas()
 def arena(device: torch.device, stream: int, size: int) -> torch.Tensor:
     """At least `size` bytes of memory, the same for all callers on this stream and thread until one needs more. Their
     launches run in order on the stream, so no two of them use the memory at the same time."""
-    of, key = _arenas.of, (device, stream)
-    if key not in of or of[key].numel() < size:
+    of, key = _arenas.of, (device.index, stream)
+    memory = of.get(key)
+    if memory is None or memory.numel() < size:
         # Before the larger one is there, which may have its place.
+        del memory
         of.pop(key, None)
-        keep(of, key, torch.empty(size, dtype=torch.uint8, device=device))
-    return of[key]
+        memory = torch.empty(size, dtype=torch.uint8, device=device)
+        keep(of, key, memory)
+    return memory
 
 
 def keep(of: dict[K, V], key: K, value: V) -> None:

@@ -1,0 +1,108 @@
+"""Compares the layouts of tensors with those of earlier calls: classes, sizes, strides, dtypes and devices.
+
+PyTorch's own guards compare all of these of several tensors in the time in which Python reads those of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+import torch
+
+#: Classes of tensors that kernels take.
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+#: Launchers of an instance that are found by one comparison, and how many layouts are tried to be stored before nothing
+#: more is: a program whose sizes change all the time gains nothing.
+MOST, MOST_STORED = 4, 64
+
+Launcher = TypeVar("Launcher")
+_grad_enabled = torch.is_grad_enabled
+
+
+class LaunchersByLayout(Generic[Launcher]):
+    """Launchers of one instance, by the layout of all tensors of a call: arguments, parameters and buffers. Whether
+    gradients are recorded is part of the layout."""
+
+    def __init__(self) -> None:
+        self._known: tuple[tuple[Callable[..., bool], bool, Launcher], ...] = ()
+        self._stored = 0
+
+    def find(self, values: Sequence[Any]) -> Launcher | None:
+        """The launcher that was stored for tensors with this layout, if all values are such tensors."""
+        grad = _grad_enabled()
+        for check, recorded, launcher in self._known:
+            if recorded is grad and check(*values):
+                return launcher
+        return None
+
+    def store(self, tensors: Sequence[torch.Tensor], launcher: Launcher) -> None:
+        """Store the launcher of a call that was accepted; if there are too many, the oldest one goes."""
+        if self._stored >= MOST_STORED:
+            return
+        self._stored += 1
+        guards = _guards(tensors)
+        # They refuse a tensor that is there twice.
+        if guards is not None and guards.check(*tensors):
+            self._known = (*self._known[1 - MOST :], (guards.check, _grad_enabled(), launcher))
+
+    def clear(self) -> None:
+        """Forget all launchers."""
+        self._known = ()
+
+
+class ParameterLayouts:
+    """Caches the layout of a module's tensors. The layout is part of the key under which `Guard` stores launchers.
+
+    A model has hundreds of tensors, of which PyTorch's guards compare all in the time in which Python compares twenty.
+    """
+
+    def __init__(self) -> None:
+        #: By whether inference mode is on, which PyTorch's guards regard as another layout.
+        self._known: dict[bool, tuple[Any, LayoutKey]] = {}
+
+    def of(self, tensors: Sequence[torch.Tensor]) -> LayoutKey | None:
+        """The key for the layout of these tensors; None if one is not a plain strided tensor or parameter."""
+        mode = torch.is_inference_mode_enabled()
+        known = self._known.get(mode)
+        if known is not None and known[0].check(*tensors):
+            return known[1]
+        if not all(type(tensor) in PLAIN and tensor.layout is torch.strided for tensor in tensors):
+            return None
+        key = LayoutKey(tensors)
+        guards = _guards(tensors)
+        # They refuse a tensor that is there twice.
+        if guards is not None and guards.check(*tensors):
+            self._known[mode] = guards, key
+        return key
+
+
+class LayoutKey:
+    """Shapes, dtypes, devices and strides of tensors, with a hash that is computed once."""
+
+    __slots__ = ("_hash", "_parts", "requires_grad")
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        self._parts = tuple(layout_of(tensor) for tensor in tensors)
+        self._hash = hash(self._parts)
+        self.requires_grad = any(tensor.requires_grad for tensor in tensors)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, LayoutKey) and self._parts == other._parts)
+
+
+def layout_of(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.shape, tensor.dtype, tensor.device, tensor.stride()
+
+
+def _guards(tensors: Sequence[torch.Tensor]) -> Any:
+    """An object whose `check` says whether tensors have the same layout as these; None if this PyTorch has no such
+    object."""
+    make = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+    try:
+        return make and make.TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
+    except (AttributeError, TypeError):
+        return None
