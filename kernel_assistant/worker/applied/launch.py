@@ -29,7 +29,7 @@ _capturing: Callable[[], bool] = torch.cuda.is_current_stream_capturing
 _LAYOUT = ("dtype", "shape", "strides")
 #: Calls on a stream before the plan becomes a graph there: they show which tensors are elsewhere at each call.
 _PATIENCE = 2
-#: Stands for an output that is not allocated.
+#: Stands for an output, or scratch memory, that is not allocated.
 _NOTHING = torch.empty(0)
 
 Tensors = Sequence[torch.Tensor]
@@ -144,11 +144,11 @@ class AppliedLauncher:
         if self._scratch:
             held = self._held
             # A graph that somebody captures keeps the memory that it uses, and may run beside us.
-            if held is None or _capturing():
-                scratch = self._bytes(self._scratch[-1])
-            else:
+            if held is not None and not _capturing():
                 scratch = arena(self._device, stream, self._scratch[-1])
                 graph = held.on(scratch, stream, self._bound)
+            else:
+                scratch = self._bytes(self._scratch[-1]) if self._scratch[-1] else _NOTHING
             base, offsets, known = scratch.data_ptr(), self._scratch, self._addresses
             if known[0] != base or known[1] is not offsets:
                 known = self._addresses = base, offsets, [base + offset for offset in offsets[:-1]]
