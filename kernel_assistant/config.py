@@ -1,4 +1,4 @@
-"""Resolves the settings, as a frozen `Settings` object, from five layers.
+"""Resolves the settings, as a frozen `Settings` object, from five layers; a later layer overrides the earlier ones.
 
 defaults < user file < `[tool.kernel-assistant]` of the nearest pyproject.toml < `KERNEL_ASSISTANT_*` < options.
 
@@ -97,7 +97,8 @@ def _machine(value: object) -> str:
 
 
 def _names(value: object) -> tuple[str, ...]:
-    """Reads a list of names, or a string of names separated by commas (from the environment)."""
+    """Returns the names in a list, or in a string that separates them by commas (from the environment). Raises
+    ValueError for anything else."""
     names = value.split(",") if isinstance(value, str) else value
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
         raise ValueError("want a list of patterns")

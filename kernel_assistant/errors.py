@@ -80,7 +80,8 @@ class Cancelled(KernelAssistantError):
 
 
 def kind_of(exit_code: int) -> type[KernelAssistantError]:
-    """The class of errors with this exit code, for an error that another process reported."""
+    """The class of errors with this exit code (InternalError if there is none), for an error that another process
+    reported."""
     return next((kind for kind in (UsageError, MissingError, Cancelled) if kind.exit_code == exit_code), InternalError)
 
 

@@ -1,4 +1,4 @@
-"""The events of a job, in order. The event log has one JSON line for each event; `seq` starts at 1."""
+"""The events of a job, in order. The event log has one JSON line for each event; `seq` numbers the events from 1."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class JobQueued(Event, frozen=True, kw_only=True, tag="job_queued"):
 
 
 class JobStarted(Event, frozen=True, kw_only=True, tag="job_started"):
-    """`budget` is the time for the whole job in seconds, beginning at `time`; 0 if there is no limit."""
+    """The job has started. `budget` is the time for the whole job in seconds, beginning at `time`; 0 if there is no
+    limit."""
 
     device: str
     resumed: bool = False
@@ -40,10 +41,10 @@ class JobStarted(Event, frozen=True, kw_only=True, tag="job_started"):
 
 
 class Progress(Event, frozen=True, kw_only=True, tag="progress"):
-    """A phase began: "open", "baseline", "compile", "search", "confirm", "apply", "free". `message` is a text for the
-    user.
+    """A phase of the job began. `phase` is "open", "baseline", "compile", "search", "confirm", "apply" or "free",
+    `message` a text for the user.
 
-    "model" is not a phase: it reports a request to a model.
+    The value "model" is no phase: it reports a request to a model.
     """
 
     phase: str
@@ -64,8 +65,8 @@ class BaselineMeasured(Event, frozen=True, kw_only=True, tag="baseline_measured"
 
 
 class CandidateEvaluated(Event, frozen=True, kw_only=True, tag="candidate_evaluated"):
-    """`conversation` is the number (from 1) of the conversation in the job that wrote the candidate. It is 0 if the
-    candidate is not from a conversation, and for the evaluation at the end."""
+    """An evaluation has ended. `conversation` is the number (from 1) of the conversation that wrote the candidate, 0 if
+    no conversation wrote it, and for the confirmation at the end of the job."""
 
     turn: int
     schedule: str

@@ -1,3 +1,3 @@
-"""The version of this package, in a module that the package's own modules can import."""
+"""The version of this package. It has a module of its own, so that other modules of the package can import it."""
 
 __version__ = "0.1.0"

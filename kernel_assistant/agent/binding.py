@@ -27,7 +27,8 @@ _WORD = re.compile(r"\b[CD]\d+\b")
 
 
 def bound(source: str, task: Canonical) -> str:
-    """`source` with definitions of the sizes and constants of `task` that it uses, so that it compiles on its own."""
+    """Returns `source` below a header that defines the sizes and constants of `task` that it uses, so that it compiles
+    without other files of the task."""
     used = set(_WORD.findall(source))
     lines = [_HEAD, '#include "plan.h"']
     # The generator's text gives sizes the type of a literal.
@@ -46,7 +47,7 @@ def bound(source: str, task: Canonical) -> str:
 
 
 def unbound(source: str) -> str:
-    """The source without the header of `bound`; a source that has none is returned unchanged."""
+    """Returns the source without the header that `bound` added; unchanged if there is none."""
     return source.partition(_FIRST)[2] if source.startswith(_HEAD) else source
 
 

@@ -1,4 +1,4 @@
-"""Limits of an episode, and the policies that search within them."""
+"""Limits of an episode, and its phases: the policies that search within these limits."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ class Budget:
     """Limits of one episode. `seconds` is wall time for the search: once it is over, the remaining candidates of a turn
     are skipped. Confirmation comes after the search (docs/session.md).
 
-    The search ends early at `target_speedup` over torch.compile (quick tier; None: never). It also ends after
-    `patience` turns without a better candidate, and when verifying and profiling have taken `device_seconds`.
+    The search ends early if a candidate is `target_speedup` times as fast as torch.compile in the quick tier (None: no
+    such goal), after `patience` turns without a better candidate, or once verifying and profiling have taken
+    `device_seconds`.
     """
 
     seconds: float = 120.0
@@ -26,7 +27,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Phase:
-    """Policies that search at the same time; several of them need an environment that is safe for threads.
+    """Policies that search at the same time. Several policies need an environment that is safe for threads.
 
     The budget's seconds count from the start of the episode. `steps` are those that were measured before a crash.
     `says` is shown to the user when the phase begins.

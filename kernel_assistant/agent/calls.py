@@ -1,6 +1,6 @@
 """Reads the tool calls of a reply: in OpenAI's form, or in one of the forms that models write into their text. Pure.
 
-Every form gives the same `ParsedCall`. An error in a call becomes its `problem`, for the model to read.
+All forms become `ParsedCall`. An error in a call becomes its `problem`, which is sent to the model.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _PLAN = re.compile(r"^plan:[ \t]*(.*)$", re.MULTILINE)
 
 
 def with_calls(reply: Message, known: Collection[str]) -> tuple[Message, list[ParsedCall]]:
-    """The reply as it is kept, and its calls as `calls_of` gives them.
+    """Returns the reply in the form in which it is stored, and its calls as `calls_of` does.
 
-    In the kept reply, reasoning is no longer in the text, and calls of the text have become tool calls. If one of these
-    calls cannot be read, the text stays as it is.
+    In the stored reply, reasoning is moved out of the text, and calls in the text have become tool calls. If one of
+    these calls cannot be read, the text stays as it is.
     """
     parts = read(reply.content)
     reasoning = "\n".join(part for part in (reply.reasoning, parts.reasoning) if part)
@@ -40,19 +40,20 @@ def with_calls(reply: Message, known: Collection[str]) -> tuple[Message, list[Pa
 
 
 def calls_of(reply: Message, known: Collection[str]) -> list[ParsedCall]:
-    """The calls of a reply, in order; those after the first 16 get a problem. `known` are the names of tools."""
+    """Returns the calls of a reply, in order; those after the first MOST_CALLS get a problem. `known`: names of
+    tools."""
     return _calls(reply, () if reply.tool_calls else read(reply.content).calls, known)
 
 
 def code_of(reply: str) -> str | None:
-    """The last fenced block of a reply, None if there is none."""
+    """Returns the last fenced block of a reply, None if there is none."""
     blocks = _FENCE.findall(reply)
     return str(blocks[-1][1]) if blocks else None
 
 
 def source_of(reply: str) -> str | None:
-    """The last fenced block with a launch line; if there is none, the last fenced block in C, C++ or CUDA; else
-    None."""
+    """Returns the last fenced block with a launch line; if there is none, the last fenced block in C, C++ or CUDA; if
+    there is none either, None."""
     blocks = [(language.lower(), code) for language, code in _FENCE.findall(reply)]
     whole = [code for _, code in blocks if "launch:" in code]
     whole = whole or [code for language, code in blocks if language in _LANGUAGES]
@@ -60,7 +61,7 @@ def source_of(reply: str) -> str | None:
 
 
 def plan_of(reply: str) -> str | None:
-    """The text after `plan:` in a reply, None if there is none."""
+    """Returns the text after `plan:` in a reply, None if there is none."""
     match = _PLAN.search(reply)
     return match[1] if match else None
 

@@ -1,4 +1,4 @@
-"""Decides which finalists are confirmed, and how long confirmation may take."""
+"""Decides which finalists (the fastest candidates of the search) are confirmed, and how long confirmation may take."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ CONFIRM_SECONDS = 10.0
 
 
 def within_reach(first: Evaluation) -> bool:
-    """Whether another finalist may still be an improvement. `first` is the full evaluation of the search's fastest
-    candidate.
+    """Whether another finalist may still be an improvement. `first` is the evaluation, in the full tier, of the fastest
+    candidate of the search.
 
-    The search cannot distinguish the finalists' times. If the whole interval of `first` shows that candidate slower
-    than a baseline, the other finalists are not tried.
+    The search cannot distinguish the times of the finalists. So if the whole interval of the speed-up in `first` lies
+    below 1 for a baseline, the other finalists are not tried.
     """
     timing = first.timing
     if timing is None:
@@ -27,7 +27,7 @@ def within_reach(first: Evaluation) -> bool:
 
 
 class ConfirmationBudget:
-    """A time limit for full evaluations. The longest evaluation so far is the estimate for the next."""
+    """A time limit for evaluations in the full tier. The longest one so far is the estimate for the next."""
 
     def __init__(self, seconds: float, now: Callable[[], float] = time.monotonic) -> None:
         self._now, self._ends = now, now() + seconds
@@ -39,7 +39,7 @@ class ConfirmationBudget:
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """Measures the time of one evaluation, which runs in the block."""
+        """Measures the time of one evaluation, which runs in the `with` block."""
         began = self._now()
         yield
         self.longest = max(self.longest, self._now() - began)

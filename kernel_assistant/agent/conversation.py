@@ -1,7 +1,8 @@
-"""A conversation that fits into the model's context: all messages are kept in full, and old ones are sent shortened.
+"""A conversation that fits into the model's context: all messages are stored in full, but old ones may be sent
+shortened.
 
-The server reports the number of tokens of a prompt, which gives the characters per token; the tokens of later prompts
-are estimated from that ratio.
+The server reports the number of tokens of a prompt. This gives the characters per token, from which the tokens of later
+prompts are estimated.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class ContextWindow:
 
 
 class Conversation:
-    """An append-only list of messages; with `compacts` old ones may be sent shortened. `turn` numbers the next
-    reply."""
+    """A list of messages to which messages are only added; with `compacts`, old ones may be sent shortened. `turn` is
+    the number of the next reply."""
 
     def __init__(self, room: ContextWindow, tools: tuple[dict[str, Any], ...] = (), *, compacts: bool) -> None:
         self.messages: list[Message] = []
@@ -57,11 +58,11 @@ class Conversation:
         self.messages.append(message)
 
     def add_reply(self, reply: Message) -> None:
-        """Append the model's reply to `prompt()`; the reply's usage corrects the estimate of tokens.
+        """Adds the model's reply to `prompt()`; corrects the estimate of characters per token by the reply's usage.
 
-        The characters per token are computed from prompt and reply together, because a vocabulary for kernels has
-        tokens for whole lines. The prompt alone is used if it gives more characters per token: the tokens of a reply
-        may include reasoning that is not in its text.
+        It is computed from prompt and reply together, because a vocabulary for kernels has tokens for whole lines. If
+        the prompt alone gives more characters per token, that value is used: the tokens of a reply may include
+        reasoning that is not in its text.
         """
         prompt, answer = reply.usage.prompt_tokens, reply.usage.completion_tokens
         if prompt:
@@ -72,27 +73,27 @@ class Conversation:
         self.turn += 1
 
     def prompt(self) -> tuple[Message, ...]:
-        """The messages to send now."""
+        """Returns the messages to send now; old ones may be shortened."""
         return as_sent(tuple(self.messages), self.turn)
 
     def tokens(self) -> int:
-        """Estimated number of tokens of `prompt()`."""
+        """Returns the estimated number of tokens of `prompt()`."""
         return self.tokens_of(self.prompt())
 
     def tokens_of(self, messages: tuple[Message, ...]) -> int:
-        """Estimated number of tokens of these messages alone, with the schemas of the tools."""
+        """Returns the estimated number of tokens of these messages and of the schemas of the tools."""
         return int(self._characters(messages) / self._ratio)
 
     def fits(self) -> bool:
-        """Whether the prompt fits into its part of the context; compacts the prompt first where that is needed and
-        allowed."""
+        """Whether the prompt fits into the part of the context that is not reserved for the reply. Shortens old
+        messages first if it does not and that is allowed."""
         if self.tokens() > self._room.prompt and self._compacts:
             self._compact()
         return self.tokens() <= self._room.prompt
 
     def tighten(self) -> bool:
-        """Reduce the room for the prompt, after a server refused a prompt as too long. Returns whether the prompt now
-        fits and has become shorter."""
+        """Reduces the part of the context for the prompt, after a server refused a prompt as too long. Returns whether
+        the prompt now fits and has become shorter."""
         before = self._characters(self.prompt())
         self._room = ContextWindow(
             min(self._room.context, self.tokens()) * 6 // 10 + self._room.reply, self._room.reply
@@ -100,10 +101,10 @@ class Conversation:
         return self._compacts and self.fits() and self._characters(self.prompt()) < before
 
     def _compact(self) -> None:
-        """Shorten tool results, oldest first; then the model's replies; then recent messages of both kinds, if there is
-        no other way.
+        """Shortens tool results, oldest first; then the model's replies; then, if the prompt still does not fit, recent
+        messages of both kinds.
 
-        System text, task, user messages and the last messages stay in full.
+        System message, task, user messages and the last messages stay in full.
         """
         roomy, tight = int(self._room.prompt * LEAVES), self._room.prompt
         for role, kept, wanted in (
@@ -128,7 +129,8 @@ def _length(message: Message) -> int:
 
 
 def event_of(message: Message, conversation: int, turn: int) -> ModelReplied | None:
-    """The event that shows `message` to watchers; None for the system message, which is the same for every task."""
+    """Returns the event that shows `message` to watchers of a job; None for the system message, the same for all
+    tasks."""
     if message.role == "system":
         return None
     return ModelReplied(

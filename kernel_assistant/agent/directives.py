@@ -1,4 +1,4 @@
-"""The plan that a model writes: comments at the head of its sources. Pure.
+"""Reads the plan that a model writes as comments in its sources. Pure.
 
     // launch: rms(x=x0, w=p0, out=out0, rows=B) grid=B block=BLOCK shared=4*BLOCK
     // library: cublaslt.matmul(a=x0, b=p0, out=tmp, m=B, n=256, k=512, ...) transpose_b=true
@@ -8,8 +8,9 @@
     // prepare: pack(w=p0, out=w2) grid=512 block=256
     // set: BLOCK=256 VEC=4
 
-Launches run in the order in which they are written. A bare name in brackets is `name=name`. Inputs, outputs, dtypes and
-sizes are the graph's. `set` lines become C++ constants in place, so that lines keep their numbers.
+Launches run in the order in which they are written. A bare name in brackets means `name=name`. Inputs, outputs, dtypes
+and sizes are those of the graph. Each `set` line is replaced by one line of C++ constants, so that the numbers of the
+other lines do not change.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _GEOMETRY = ("grid", "block", "shared")
 
 
 class DirectiveError(Exception):
-    """The plan in a source cannot be read. `file` and `line` (counted from 1; 0 for the whole file) say where."""
+    """The plan in a source cannot be read, because of line `line` (counted from 1; 0 for the whole file) of `file`."""
 
     def __init__(self, message: str, file: str = "", line: int = 0) -> None:
         super().__init__(message)
@@ -48,7 +49,7 @@ class DirectiveError(Exception):
 
 @dataclass
 class _ParsedDirectives:
-    """Contents of the directive lines, from which the plan is made."""
+    """What the directive lines of all sources contain; the plan is made from it."""
 
     launches: list[Launch] = field(default_factory=list)
     prepare: list[Launch] = field(default_factory=list)
@@ -59,8 +60,8 @@ class _ParsedDirectives:
 
 
 def candidate_from(files: dict[str, str], graph: OpGraph, target: str, task: Canonical | None = None) -> Candidate:
-    """The candidate in `files` (name → text; files that are no sources for `target` are ignored). With `task`, the
-    canonical form of the graph, sources may use its names. Raises DirectiveError."""
+    """Returns the candidate in `files` (name → text; files that are no sources for `target` are ignored). With `task`,
+    the canonical form of the graph, sources may use its names of sizes and constants. Raises DirectiveError."""
     own = {name: text for name, text in files.items() if name.endswith((*UNITS[target], *HEADERS[target]))}
     units = sorted(name for name in own if name.endswith(UNITS[target]))
     if not units:
@@ -85,13 +86,13 @@ def constants_line(constants: dict[str, int]) -> str:
 
 
 def read_constants(text: str) -> dict[str, int]:
-    """`NAME=INT` pairs of a line; other words are ignored."""
+    """Returns the pairs `NAME=INT` in a line; other words are ignored."""
     return {name: int(value) for name, value in re.findall(r"\b([A-Za-z_]\w*)=(-?\d+)\b", text)}
 
 
 def with_constants(source: str, changes: dict[str, int]) -> str:
-    """The source with its first `set` line changed or, without a `set` line, with a new one at the top. The lines keep
-    their numbers."""
+    """Returns the source with `changes` in its first `set` line or, if it has no `set` line, with a new one at the top.
+    The numbers of the other lines do not change for compilers."""
     lines = source.split("\n")
     for number, line in enumerate(lines):
         match = _DIRECTIVE.match(line)
@@ -182,7 +183,7 @@ def _residual(text: str, read: _ParsedDirectives, graph: OpGraph) -> Launch:
 
 
 def _call(text: str) -> tuple[str, str, str]:
-    """The symbol, the text inside its brackets, and the text after the brackets."""
+    """Splits `SYMBOL(...) REST` into symbol, text in the brackets, and rest. Raises ValueError for another form."""
     match = _CALL.match(text)
     depth = 0
     for position in range(match.end() - 1 if match else len(text), len(text)):
@@ -206,8 +207,8 @@ def _argument(text: str, read: _ParsedDirectives, graph: OpGraph) -> tuple[str, 
 
 
 def _expression(text: str, read: _ParsedDirectives, graph: OpGraph) -> str:
-    """`text` as an integer expression over the graph's dimensions, with constants and named sizes replaced by
-    numbers."""
+    """Returns `text`, an integer expression over the graph's dimensions, with constants and named sizes replaced by
+    numbers. Raises PlanError if it cannot be evaluated."""
     known = {**read.sizes, **read.constants}
     filled = re.sub(r"[A-Za-z_]\w*", lambda match: str(known.get(match[0], match[0])), text.strip())
     evaluate(filled, graph.dims)
@@ -224,7 +225,7 @@ def _three(text: str, read: _ParsedDirectives, graph: OpGraph) -> tuple[str, str
 
 
 def _split(text: str) -> list[str]:
-    """Splits a text at the commas that are outside brackets."""
+    """Splits a text at the commas that are not inside brackets."""
     parts, depth = [""], 0
     for character in text:
         depth += (character == "(") - (character == ")")

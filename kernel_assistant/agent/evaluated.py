@@ -1,4 +1,4 @@
-"""The candidates that an episode has evaluated, by hash."""
+"""The candidates that an episode has evaluated, by their hash."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ NEVER = float("inf")
 
 
 class BestSoFar:
-    """The best time of all searches of an episode, for progress reports. Thread-safe."""
+    """The best time among all searches of an episode, for progress reports. Thread-safe."""
 
     def __init__(self, ms: float = NEVER) -> None:
         self.ms = ms
         self._lock = threading.Lock()
 
     def takes(self, evaluation: Evaluation) -> bool:
-        """Whether `evaluation` is the best so far; if so, later evaluations are compared with it."""
+        """Whether the candidate of `evaluation` is the fastest so far. If so, its time is stored for later calls."""
         with self._lock:
             better = evaluation.correct and evaluation.timing is not None and evaluation.timing.ranked_ms < self.ms
             if better and evaluation.timing is not None:
@@ -43,26 +43,26 @@ class EvaluatedCandidates:
         self._evaluations[candidate.hash()] = evaluation
 
     def fresh(self, candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
-        """The candidates that were not evaluated yet, without duplicates."""
+        """Returns those of `candidates` that were not evaluated yet, without duplicates."""
         unseen = {candidate.hash(): candidate for candidate in candidates}
         return tuple(candidate for key, candidate in unseen.items() if key not in self.candidates)
 
     @property
     def best_ms(self) -> float:
-        """The time in milliseconds by which the fastest correct candidate is ranked; infinite if no candidate is
-        correct."""
+        """The time in milliseconds by which the fastest correct candidate is ranked (`Timing.ranked_ms`); infinite if
+        no candidate is correct."""
         return min(map(self._ms, self._evaluations), default=NEVER)
 
     @property
     def best_call_ms(self) -> float:
-        """The time in milliseconds that a call of the fastest correct candidate takes; infinite if no candidate is
+        """The time in milliseconds of one call of the fastest correct candidate; infinite if no candidate is
         correct."""
         best = min(self._evaluations, key=self._ms, default=None)
         timing = self._evaluations[best].timing if best is not None and self._ms(best) < NEVER else None
         return timing.candidate_ms if timing else NEVER
 
     def finalists(self) -> list[Candidate]:
-        """The candidates for the full tier: the fastest correct ones, fastest first."""
+        """Returns the candidates for the full tier: the fastest correct ones, at most FINALISTS, fastest first."""
         correct = [key for key in self._evaluations if self._ms(key) < NEVER]
         return [self.candidates[key] for key in sorted(correct, key=self._ms)[:FINALISTS]]
 

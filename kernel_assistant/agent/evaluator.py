@@ -1,4 +1,4 @@
-"""The part of the environment that the loop uses."""
+"""The interface of an environment for the loop of an episode."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernel_assistant.targets.base import DeviceFacts
 
 
 class Evaluator(Protocol):
-    """The part of an environment that the loop uses."""
+    """What the loop of an episode uses of an environment."""
 
     task: KernelTask
     graph: OpGraph

@@ -1,7 +1,7 @@
-"""An episode: policies search, one after another or side by side, and the best candidate of all is confirmed.
+"""An episode: policies search, one after another or at the same time; the best of all their candidates is confirmed.
 
-Search runs in the quick tier. Only the winner is reported, after it was verified in full and measured again on fresh
-samples; a finalist that fails there is replaced by the next.
+The search uses the quick tier. Users see only the result of the full tier, on fresh samples; if the best candidate
+fails there, the next one is tried.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NOT_COMPARED = "torch.compile was still compiling the module when the budget end
 
 
 class Episode:
-    """Runs the phases of an episode on one task, one after another."""
+    """Runs one episode on one task: its phases one after another, then the confirmation."""
 
     def __init__(
         self,
@@ -50,8 +50,8 @@ class Episode:
         self._broken = ""
 
     def run(self) -> Trajectory:
-        """Search, then confirm. Failing candidates, a cancel and the end of the time give a stop reason, not an
-        exception."""
+        """Searches, then confirms. Failed candidates, a cancellation, a lost worker and the end of the time do not
+        raise, but give a stop reason."""
         reason = StopReason.wall_time
         try:
             reason = self._search()
@@ -118,7 +118,8 @@ class Episode:
         return sum(len(search.steps) for search in self.searches)
 
     def _credited(self) -> str:
-        """The name of the policy that wrote the winner; without a winner, the names of all that searched."""
+        """Returns the name of the policy that wrote the confirmed candidate; without one, the names of all that
+        searched."""
         names = [search.policy.name for search in self.searches] or [
             policy.name for phase in self.phases for policy in phase.policies
         ]
@@ -128,12 +129,13 @@ class Episode:
         return ", ".join(dict.fromkeys(names))
 
     def _confirm(self) -> None:
-        """Verify the finalists in full. If the winner was chosen among several, measure it again on fresh samples.
+        """Evaluates the finalists in the full tier. If several are correct, measures the fastest again on fresh
+        samples.
 
-        Confirmation may take as long as the search plus `CONFIRM_SECONDS`, without the part of the budget that is kept
-        for free wins; after that no further finalist begins. An unclear verdict is measured again, also in the rest of
-        the budget. Finalists after the first are measured once, because a winner among several is measured again
-        anyway.
+        Confirmation may take as long as the search plus `CONFIRM_SECONDS`, without the part of the budget that is
+        reserved for free wins; after that no further finalist begins. An unclear verdict is measured again, also in the
+        rest of the budget. Finalists after the first are measured once, because the fastest of several is measured
+        again anyway.
         """
         tried = self._tried()
         beside_compile = self.environment.wait_for_compile(0.0)
@@ -173,8 +175,8 @@ class Episode:
             self.final = winner
 
     def _compare_with_compile(self, candidate: Candidate, longest: float) -> None:
-        """Measure the winner once more, beside torch.compile, if torch.compile is ready at least `longest` seconds
-        before the job's limit. That is how long a measurement takes."""
+        """Measures the confirmed candidate once more, now also against torch.compile, if torch.compile has finished
+        compiling by `longest` seconds (the time of a measurement) before the job's limit."""
         self.emit(Progress(phase="confirm", message="waiting for torch.compile, to compare with it"))
         if not self.environment.wait_for_compile(max(self.clock.until_limit() - longest, 0.0)):
             self.emit(Warned(message=NOT_COMPARED))
@@ -187,7 +189,8 @@ class Episode:
             self.final = None
 
     def _cut_short(self, reason: StopReason) -> StopReason:
-        """The stop reason after the time ran out; a finalist that was confirmed before then becomes the result."""
+        """Returns the stop reason after the time ran out. A finalist that was confirmed before that becomes the
+        result."""
         tried = self._tried()
         if self._verified and not (self.final and self.final.correct):
             self.final = self._verified[0]
@@ -216,5 +219,5 @@ def run_episode(
     resume_steps: tuple[Step, ...] = (),
     clock: JobClock | None = None,
 ) -> Trajectory:
-    """Run an episode with `policy` on the environment's task until it stops for a documented reason."""
+    """Runs an episode with `policy` and returns its trajectory. `resume_steps` are the steps from before a crash."""
     return Episode(environment, [Phase((policy,), budget, resume_steps)], emit, cancel, clock).run()

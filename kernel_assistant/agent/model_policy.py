@@ -1,7 +1,7 @@
 """ModelPolicy: a conversation with a language model as a policy of the loop.
 
-A step lasts from one evaluation to the next; all other tool calls happen inside it. Hence `_converse` is a generator:
-it yields a `PolicyAction` for each evaluation that it needs, and reads the result from the next view.
+A step lasts from one evaluation to the next; all other tool calls run within a step. Hence `_converse` is a generator:
+it yields a `PolicyAction` for each evaluation that the model asks for, and finds the result in the next view.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ MOST_SAID = 2000
 
 @dataclass(frozen=True)
 class ConversationLimits:
-    """Limits of one conversation: number of replies (`turns`), tokens of all replies (`tokens`) and of one
-    (`reply`)."""
+    """Limits of one conversation: the number of replies (`turns`), the tokens of all replies together (`tokens`) and of
+    each (`reply`)."""
 
     turns: int = 200
     tokens: int = 1_000_000
@@ -62,8 +62,8 @@ class ConversationLimits:
 
 
 class ModelPolicy:
-    """Talks with the model until the model finishes or a limit is met. The caller appends the user's messages to
-    `steering` during the conversation; the conversations of a job share the `bill`."""
+    """A policy that lets a language model work until it finishes or reaches a limit. The caller appends the user's
+    messages to `steering` meanwhile. All conversations of a job share one `bill`."""
 
     name = "model"
 
@@ -91,17 +91,17 @@ class ModelPolicy:
         self._actions = self._converse()
 
     def supports(self, graph: OpGraph, target: str) -> str | None:
-        """Returns None: a model may try any graph."""
+        """Returns None (no objection), because a model may try any graph."""
         return None
 
     def step(self, view: EpisodeView) -> PolicyAction:
-        """Continue the conversation until the model asks for an evaluation or finishes. Raises Stop, Cancelled and
+        """Continues the conversation until the model asks for an evaluation or finishes. Raises Stop, Cancelled and
         PolicyError."""
         self._view, self._deadline = view, time.monotonic() + view.remaining
         return next(self._actions)
 
     def transcript(self, ending: str = "") -> Transcript:
-        """The whole conversation so far."""
+        """Returns the whole conversation so far. `ending` is the stop reason, "" if it goes on."""
         return Transcript(
             model=self._client.name,
             profile=self._profile.name,
@@ -133,8 +133,8 @@ class ModelPolicy:
             self._check_progress(reply, failed=len(self._problems) >= len(calls))
 
     def _opening(self) -> tuple[Message, ...]:
-        """The first messages, shorter where they would fill the model's context. Raises PolicyError if not even those
-        fit."""
+        """Returns the first messages, in a shorter form if they would fill the model's context. Raises PolicyError if
+        even that form does not fit."""
         whole = self._profile.opening(self._view)
         if not self._profile.compacts or self._conversation.tokens_of(whole) <= self._room.prompt:
             return whole
@@ -157,7 +157,7 @@ class ModelPolicy:
             self._emit(msgspec.structs.replace(event, spent=spent))
 
     def _go_on_with(self, view: EpisodeView) -> None:
-        """After a crash, puts the best earlier candidate into the workspace and tells the model."""
+        """After a crash, writes the best earlier candidate into the workspace and tells the model about it."""
         tried = EvaluatedCandidates(view.steps)
         for candidate in tried.finalists()[:1]:
             for name, text in candidate.sources.items():
@@ -172,7 +172,8 @@ class ModelPolicy:
             self._steering_read += 1
 
     def _ask(self) -> Message:
-        """The next reply. A prompt that the server calls too long is compacted further."""
+        """Returns the model's next reply. If the server refuses the prompt as too long, shortens old messages and
+        retries."""
         self._check_limits()
         while True:
             try:
@@ -203,22 +204,22 @@ class ModelPolicy:
             raise Stop(StopReason.wall_time) from None
 
     def _keep(self, text: str) -> None:
-        """Keeps, in the transcript, the text that was received of a reply that did not end."""
+        """Adds the text of an incomplete reply to the conversation, if any was received."""
         if text:
             self._charge(Usage(), text)
             self._add(Message(role="assistant", content=text, finish_reason=CUT))
 
     def _charge(self, usage: Usage, text: str) -> None:
-        """Counts a request and its reply. Numbers of tokens that the server does not report are estimated, rather too
-        high."""
+        """Adds the tokens of a request and its reply to the bill. Numbers that the server does not report are
+        estimated, rather too high than too low."""
         written = usage.completion_tokens or int(len(text) / CHARACTERS_PER_TOKEN)
         self._generated += written
         counted = bool(usage.prompt_tokens and usage.completion_tokens)
         self._bill.add(usage.prompt_tokens or self._conversation.tokens(), written, estimated=not counted)
 
     def _most_tokens(self) -> int:
-        """Returns the number of tokens that the next reply may have. Raises Stop if the money left pays less than
-        LEAST_REPLY tokens."""
+        """Returns the number of tokens that the next reply may have. Raises Stop if the remaining money pays for fewer
+        than LEAST_REPLY tokens."""
         paid = self._bill.room(self._conversation.tokens())
         if paid < LEAST_REPLY:
             raise Stop(StopReason.money)
@@ -238,9 +239,8 @@ class ModelPolicy:
             raise Stop(StopReason.tokens)
 
     def _check_progress(self, reply: Message, *, failed: bool) -> None:
-        """Sends the worked example when the same problem has occurred in `patience` replies in a row, and ends the
-        conversation if it then occurs once more. `failed`: nothing was called, or each call of the reply had a
-        problem."""
+        """Sends the worked example when the same problem has occurred in `patience` replies in a row; if it then occurs
+        once more, raises Stop. `failed` means that the reply had no call, or a problem in each of its calls."""
         problem = _NUMBER.sub("#", self._problems[0]) if failed else ""
         again = problem == self._problem
         self._stuck = (self._stuck + 1 if again else 1) if problem else 0
@@ -257,7 +257,7 @@ class ModelPolicy:
             self._add(Message(role="user", content=" ".join(words)))
 
     def _done(self, call: ParsedCall, reply: Message) -> Generator[PolicyAction, None, str]:
-        """Run one call and return its observation; an error in the call is an observation too."""
+        """Runs one call and returns the observation for the model; an error in the call is an observation, too."""
         if call.problem:
             self._problems.append(call.problem)
             return call.problem
@@ -294,7 +294,7 @@ class ModelPolicy:
             return [f"no counters: {error.cause}"]
 
     def _candidate(self) -> Candidate:
-        """The candidate made of the sources at the top of the workspace."""
+        """Returns the candidate made of the sources in the top folder of the workspace. Raises DirectiveError."""
         workspace = self._context.workspace
         names = [entry.path for entry in workspace.files() if "/" not in entry.path]
         wanted = [name for name in names if name.endswith((".cpp", ".cu", ".cuh", ".h"))]
@@ -302,7 +302,7 @@ class ModelPolicy:
         return self._profile.candidate(files, self._view)
 
     def _latest(self, candidate: Candidate) -> Evaluation:
-        """The newest evaluation of a candidate, from this step or an earlier one."""
+        """Returns the newest evaluation of a candidate, from this step or an earlier one."""
         key = candidate.hash()
         return next(
             evaluation

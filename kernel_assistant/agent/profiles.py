@@ -1,4 +1,4 @@
-"""Two ways to talk with a model: with tools and long reports (full), or in as few tokens as possible (compact)."""
+"""Two forms of a conversation with a model: with tools and long reports (full), or with few tokens (compact)."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ MAX_COMPACT = 240  # characters of an observation, 80 tokens at three a token
 
 
 class ToolProfile(Protocol):
-    """`schemas` go to the server; `compacts` says whether old messages may be sent shortened; `nudge` answers a
-    reply without calls. After `patience` replies in a row with the same problem an `example` is sent, if there is one;
-    the next such reply ends the conversation."""
+    """A form of conversation. The server gets `schemas`; `compacts` says whether old messages may be sent shortened;
+    `nudge` is the answer to a reply without calls. After `patience` replies in a row with the same problem, `example`
+    is sent, if there is one; the next such reply ends the conversation."""
 
     name: str
     schemas: tuple[dict[str, Any], ...]
@@ -43,13 +43,13 @@ class ToolProfile(Protocol):
     example: str
 
     def opening(self, view: EpisodeView, *, short: bool = False) -> tuple[Message, ...]:
-        """The first messages of a conversation; `short` leaves out texts that the model can read on demand."""
+        """Returns the first messages; `short` leaves out texts that the model can read with a tool."""
 
     def read(self, reply: Message) -> tuple[Message, list[ParsedCall]]:
-        """The reply in the form in which it is kept, and its tool calls."""
+        """Returns the reply in the form in which it is stored, and its tool calls."""
 
     def candidate(self, files: dict[str, str], view: EpisodeView) -> Candidate:
-        """The candidate to evaluate, made of `files` (name → text). Raises DirectiveError."""
+        """Returns the candidate to evaluate, made of `files` (name → text). Raises DirectiveError."""
 
     def observation(self, call: ParsedCall, text: str) -> Message: ...
 
@@ -59,7 +59,7 @@ class ToolProfile(Protocol):
 
 
 class FullProfile:
-    """Tools with schemas, the whole module, long reports."""
+    """The conversation with tools that have schemas, the module's whole file, and long reports."""
 
     name, compacts = "full", True
     nudge = "Nothing was called. Call a tool; finish ends the work."
@@ -92,7 +92,7 @@ class FullProfile:
         return candidate_from(files, view.graph, view.target)
 
     def observation(self, call: ParsedCall, text: str) -> Message:
-        """A tool message, or a user message where the call could not be read and has no id to answer."""
+        """Returns a tool message with `text` or, if the call has no id that it could answer, a user message."""
         if call.answerable:
             return Message(role="tool", content=text, tool_call_id=call.id)
         return Message(role="user", content=text)
@@ -106,12 +106,12 @@ class FullProfile:
 
 
 class CompactProfile:
-    """A fenced block of code in a reply is a candidate, which is evaluated at once; messages never change once sent.
-    Graph and sources use names for numbers (`records/canonical.py`).
+    """The conversation without tools: each fenced block of code in a reply is a candidate, which is evaluated at once.
+    Old messages are never shortened. Graph and sources use names instead of numbers (`records/canonical.py`).
 
-    After a correct source of the model, a `plan:` line names another schedule, for which the generator writes the
-    source. If the model writes in the language of `earlier` versions, a `plan:` line changes constants of a `set` line
-    instead.
+    Once a source of the model was correct, a line `plan:` in a reply selects another schedule, for which the generator
+    writes the source. If the model writes in the language of `earlier` versions, a `plan:` line changes constants of a
+    `set` line instead.
     """
 
     name, compacts = "compact", False
@@ -120,7 +120,7 @@ class CompactProfile:
     schemas: tuple[dict[str, Any], ...] = ()
 
     def __init__(self, workspace: Workspace, target: str, graph: OpGraph, *, earlier: bool = False) -> None:
-        """`earlier`: the model writes kernels in the language of earlier versions."""
+        """`earlier` means that the model writes kernels in the language of earlier versions."""
         self._workspace, self._target, self._earlier = workspace, target, earlier
         self._planned = self._was_right = False
         self._task = canonical(graph)
@@ -132,7 +132,8 @@ class CompactProfile:
         return system, Message(role="user", content=task)
 
     def read(self, reply: Message) -> tuple[Message, list[ParsedCall]]:
-        """At most one call: an evaluation where there is a fence or a plan line, else the first call in the reply."""
+        """Writes the source of the reply to the workspace. Returns the reply, and at most one call: an evaluation if
+        the reply has a fenced block or a `plan:` line, else its first call."""
         code, plan = code_of(reply.content), plan_of(reply.content)
         calls = calls_of(reply, ("evaluate", "finish"))
         if code is None and plan is None:
@@ -145,8 +146,8 @@ class CompactProfile:
         return reply, [ParsedCall("evaluate", "evaluate", "{}")]
 
     def _source(self, code: str | None, plan: str) -> str:
-        """The source of a reply: its code, or the source that follows from its plan. Raises Unsupported,
-        PathRefused."""
+        """Returns the source of a reply: its code, or the source that the generator writes for its plan. Raises
+        Unsupported and PathRefused."""
         if self._earlier:
             source = self._workspace.read(self._file) if code is None else code
             return with_constants(source, read_constants(plan)) if plan else source

@@ -1,4 +1,4 @@
-"""The prompts at the start of a conversation, for both profiles. Pure but for reading SKILL.md."""
+"""The prompts at the start of a conversation, for both profiles. Pure, except that SKILL.md is read."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ COMPACT = (
 
 
 def full_system(target: str, guidance: str, *, short: bool = False) -> str:
-    """The system message of the full profile: the rules, SKILL.md and the project's guidance. With `short`, one line
-    says where SKILL.md is, instead of its text."""
+    """Returns the system message of the full profile: the rules, SKILL.md and the project's guidance. With `short`, a
+    line with the path of SKILL.md replaces its text."""
     rules = FULL.format(
         language=LANGUAGE[target],
         unit="*" + UNITS[target][0],
@@ -92,16 +92,16 @@ def full_task(task: KernelTask, view: EpisodeView) -> str:
 
 
 def compact_system(target: str, *, earlier: bool = False) -> str:
-    """The system message of the compact profile; `earlier` is for a model that writes kernels in the language of
-    earlier versions."""
+    """Returns the system message of the compact profile. `earlier` is for a model that writes kernels in the language
+    of earlier versions."""
     return (EARLIER_COMPACT if earlier else COMPACT).format(
         language={"cuda": "CUDA", "cpu": "C++"}[target], call=write_call("finish", "{}")
     )
 
 
 def compact_task(task: Canonical, dims: Mapping[str, int], arch: str, baseline: Baseline) -> str:
-    """The task for the compact profile: the graph, and one line with free dimensions and their base sizes, named sizes
-    and constants, architecture, dtype of the output, and the baseline's times in milliseconds."""
+    """Returns the task for the compact profile: the graph, and one line with the free dimensions and their base sizes,
+    named sizes and constants, architecture, dtype of the output, and the baseline's times in milliseconds."""
     bindings = {**dims, **task.sizes, **task.constants}
     words = [f"{name}={value!r}" for name, value in bindings.items()]
     words += [arch, task.graph.spec(task.graph.outputs[0]).dtype, "eager", number(baseline.eager_ms)]
@@ -112,7 +112,7 @@ def compact_task(task: Canonical, dims: Mapping[str, int], arch: str, baseline: 
 
 @cache
 def skill_text() -> str:
-    """The text of SKILL.md, an expert's advice."""
+    """Returns the text of SKILL.md, which is advice for writing fast kernels."""
     return SKILL.read_text(encoding="utf-8")
 
 

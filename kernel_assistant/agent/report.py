@@ -38,8 +38,8 @@ SM = {
 
 
 def report(evaluation: Evaluation, view: EpisodeView, candidate: Candidate, best_ms: float) -> str:
-    """The report of the full profile: the outcome, with errors or times in detail. `best_ms` is the best time of the
-    episode before this evaluation."""
+    """Returns the report of the full profile: the outcome, with errors or times in detail. `best_ms` is the best time
+    of the episode before this evaluation, in milliseconds."""
     resources = [_resources(kernel, view, candidate) for kernel in evaluation.resources]
     if evaluation.correct:
         only = [f"at the declared sizes only; at others {evaluation.elsewhere}"] if evaluation.elsewhere else []
@@ -53,7 +53,7 @@ def report(evaluation: Evaluation, view: EpisodeView, candidate: Candidate, best
 
 
 def compact(evaluation: Evaluation, baseline: Baseline) -> str:
-    """The report of the compact profile: one line in a fixed grammar, at most 80 tokens."""
+    """Returns the report of the compact profile: one line in a fixed grammar, at most 80 tokens."""
     if evaluation.correct and evaluation.timing is not None:
         return _compact_success(evaluation, evaluation.timing, baseline)
     mismatch = evaluation.mismatch
@@ -68,7 +68,7 @@ def compact(evaluation: Evaluation, baseline: Baseline) -> str:
 
 
 def _first_diagnostic(diagnostics: Sequence[Diagnostic]) -> str:
-    """The first diagnostic about the model's own lines, otherwise the first of all; shortened."""
+    """Returns the first diagnostic about the model's own lines or, if there is none, the first of all; shortened."""
     own = (diagnostic for diagnostic in diagnostics if not diagnostic.file.endswith(HEADER_SUFFIXES))
     first = next(own, diagnostics[0])
     words = [first.file] if first.file.endswith(HEADER_SUFFIXES) else []
@@ -106,7 +106,7 @@ def _success(evaluation: Evaluation, baseline: Baseline, best_ms: float) -> list
 
 
 def _launches(evaluation: Evaluation) -> list[str]:
-    """One line with the time of each launch in a call; empty if no launch was timed."""
+    """Returns one line with the time of each launch in a call; an empty list if no launch was timed."""
     total = sum(launch.ms for launch in evaluation.launches)
     if not total:
         return []
@@ -144,15 +144,15 @@ def _resources(kernel: KernelResources, view: EpisodeView, candidate: Candidate)
 
 
 def number(value: float | None) -> str:
-    """The number as text with three digits, without a leading zero."""
+    """Formats a number with three digits, without a zero before the decimal point; "nan" for None."""
     if value is None or not math.isfinite(value):
         return "nan" if value is None or math.isnan(value) else "inf"
     return f"{value:.3g}".replace("0.", ".", 1) if abs(value) < 1 else f"{value:.3g}"
 
 
 def occupancy(kernel: KernelResources, plan: Plan, graph: OpGraph, arch: str) -> tuple[float, str] | None:
-    """The kernel's share of the warps that an SM can hold, at the base sizes, and the name of the resource that limits
-    it ("" at 1.0); None if the share is not known."""
+    """Returns the share of the warps of an SM that the kernel can occupy at the base sizes, and the name of the
+    resource that limits it ("" at 1.0); None if the share is not known."""
     launch = next((one for one in plan.launches if one.symbol == kernel.symbol), None)
     if arch not in SM or launch is None or not kernel.registers:
         return None

@@ -2,9 +2,9 @@
 
     // call: n0(x0, p0, n0=conv)
 
-The line names a node of the graph, then pairs VALUE=BUFFER: a value, and the buffer that holds it. A bare name stands
-for both. There is a pair for each value that the node reads and for each result. Views between those values and the
-operator are included.
+The line names a node of the graph, then pairs VALUE=BUFFER: a value, and the buffer that contains it. A bare name means
+that both have this name. There is a pair for each value that the node reads and for each result. Views between these
+values and the operator belong to the call.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from kernel_assistant.records.residual import ResidualCall, is_passive
 
 
 def residual_launch(name: str, pairs: list[tuple[str, str]], graph: OpGraph) -> Launch:
-    """The launch of node `name`; `pairs` are values and their buffers. Raises ValueError."""
+    """Returns the launch that calls PyTorch's operator of node `name`; `pairs` are values and their buffers. Raises
+    ValueError if the line does not fit the graph."""
     known = {node.name: node for node in graph.nodes}
     if name not in known:
         raise ValueError(f"{name!r} is no node of the graph; want // call: NODE(VALUE=BUFFER, …)")
@@ -46,7 +47,8 @@ def _is_result(node: Node, name: str) -> bool:
 
 
 def _between(node: Node, reads: set[str], known: dict[str, Node]) -> set[str]:
-    """Names of the views that lead from `reads` to the operands of `node`. Raises ValueError if a value is missing."""
+    """Returns the names of the views through which `node` gets its operands from the values `reads`. Raises ValueError
+    if a value that it needs is not in `reads`."""
     views: set[str] = set()
     for name in references(node):
         if name in reads:

@@ -1,5 +1,5 @@
-"""One policy's search: it proposes candidates, the environment evaluates them in the quick tier, until there is a
-reason to stop."""
+"""The search of one policy: the policy proposes candidates and the environment evaluates them in the quick tier, until
+there is a reason to stop."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ SETTLED = (StopReason.at_limit, StopReason.at_roofline, StopReason.target_reache
 
 
 class Search:
-    """One run of a policy. The searches of an episode share `turns`, which numbers the steps, and `standing`, the best
-    time so far; `began` is the episode's start.
+    """The search of one policy. The searches of an episode share `turns`, which numbers the steps, and `standing`, the
+    best time so far; `began` is the episode's start.
 
-    `enough` is set once one of several searches has reached the episode's goal.
+    `enough` is set once one of several searches has reached the episode's goal; the others then stop.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Search:
         self.broken = self.next_step = ""
 
     def run(self) -> StopReason:
-        """Search until there is a reason to stop. Raises Cancelled, OutOfTime, WorkerError and DeviceError."""
+        """Searches and returns the reason to stop. Raises Cancelled, OutOfTime, WorkerError and DeviceError."""
         self._clock.check()
         reason = self.policy.supports(self.environment.graph, self.environment.device.target)
         if reason is not None:
@@ -94,8 +94,8 @@ class Search:
         return self._clock.now() - self._began
 
     def _reason_to_stop(self) -> StopReason | None:
-        """The stop rule. After the first turn, it also measures torch.compile as a baseline; if torch.compile is still
-        compiling then, it does so after a later turn."""
+        """Returns the reason to stop after a turn, None to go on. Also measures torch.compile as a baseline, after the
+        first turn at which its compilation has ended."""
         before, self._best_ms = self._best_ms, self.tried.best_ms
         self._stalled = 0 if self._best_ms < before * 0.99 else self._stalled + 1
         if not self._compared and self._baseline.compile_ms is None and self.environment.wait_for_compile(0.0):
@@ -116,15 +116,15 @@ class Search:
         return StopReason.finished if reason is None and self._enough.is_set() else reason
 
     def _is_over(self) -> bool:
-        """Whether to skip the rest of a turn: the search's time is over and a candidate is correct, or the job's
-        limit is met."""
+        """Whether to skip the rest of a turn's candidates: the search's time is over and a candidate is correct, or the
+        job's limit is reached."""
         if self._clock.until_limit() <= 0:
             return True
         return self.tried.best_ms < NEVER and self._seconds_left() <= 0
 
     def _seconds_left(self) -> float:
-        """Returns the seconds that the search may still take: fewer than its budget leaves if the full tier will take
-        long."""
+        """Returns the seconds that the search may still take. They are fewer than its budget leaves if more time has to
+        be reserved for the full tier."""
         left = self.budget.seconds - self._seconds()
         return min(left, self._clock.search_seconds(FULL_TIMES * self._longest))
 
@@ -152,7 +152,7 @@ class Search:
             raise Stop(StopReason.policy_broken) from error
 
     def _judge(self, action: PolicyAction, turn: int) -> Iterator[tuple[Candidate, Evaluation]]:
-        """Evaluate the new candidates of an action."""
+        """Evaluates the new candidates of an action, and yields each with its evaluation."""
         # Candidates of the quick tier may be evaluated again in the full tier.
         fresh = self.tried.fresh(action.candidates) if action.tier is Tier.quick else action.candidates
         for candidate, evaluation in zip(fresh, self.environment.iterate(fresh, action.tier), strict=True):
@@ -169,8 +169,8 @@ class Search:
 
 
 def until_settled(search: Search, enough: threading.Event) -> StopReason:
-    """Runs one of several searches. If this search reaches the episode's goal or raises, ends the other searches by
-    setting `enough`."""
+    """Runs one of several searches at the same time. If it reaches the episode's goal or raises, sets `enough`, which
+    ends the other searches."""
     try:
         reason = search.run()
     except BaseException:
@@ -184,7 +184,7 @@ def until_settled(search: Search, enough: threading.Event) -> StopReason:
 def tell(
     emit: Emit, turn: int, candidate: Candidate, evaluation: Evaluation, *, best: bool, conversation: int = 0
 ) -> None:
-    """Emit the event of one evaluation, and a second event if the candidate is the best so far."""
+    """Emits the event of one evaluation, and with `best` also the event of a new best candidate."""
     schedule = candidate.plan.schedule
     emit(
         CandidateEvaluated(
@@ -200,7 +200,7 @@ def tell(
 
 
 def tell_best(emit: Emit, candidate: Candidate, evaluation: Evaluation, *, confirmed: bool = False) -> None:
-    """Emit the event of a new best candidate; emit nothing if the candidate was not timed."""
+    """Emits the event of a new best candidate; nothing if the candidate was not timed."""
     timing = evaluation.timing
     if timing:
         emit(

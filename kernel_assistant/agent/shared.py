@@ -1,6 +1,6 @@
-"""One environment for several searches at once: a search waits while another one uses the device.
+"""Lets several searches use one environment at the same time: a search waits while another one uses the device.
 
-Small models often write the same source in several conversations: the quick tier evaluates a candidate only once.
+Small models often write the same source in several conversations; it is evaluated in the quick tier only once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kernel_assistant.records.counters import KernelCounters
 
 
 class SharedEnvironment:
-    """`Evaluator` that several threads may use. `lock` is held while anything is built or measured."""
+    """An `Evaluator` that several threads may use. `lock` is held while candidates are built or measured."""
 
     def __init__(self, environment: Evaluator) -> None:
         self.task, self.graph, self.device = environment.task, environment.graph, environment.device
@@ -32,8 +32,8 @@ class SharedEnvironment:
         return self._environment.wait_for_compile(seconds)
 
     def iterate(self, candidates: Sequence[Candidate], tier: Tier) -> Iterator[Evaluation]:
-        """Evaluate one candidate after another. The lock is free between two of them, and while the caller handles a
-        result."""
+        """Yields the evaluation of one candidate after another. Between two of them, while the caller handles a result,
+        the lock is free."""
         evaluations: Iterator[Evaluation] = iter(())
         fresh: list[Candidate] = []
         for index, candidate in enumerate(candidates):

@@ -15,7 +15,7 @@ TURNS_WHILE_SLOWER = 4
 
 
 class Stop(Exception):
-    """Ends an episode for a `reason`; `why` is an explanation that is shown to the user as well."""
+    """Ends an episode for a `reason`; `why` is an explanation for the user."""
 
     def __init__(self, reason: StopReason, why: str = "") -> None:
         super().__init__(reason.value)
@@ -25,8 +25,8 @@ class Stop(Exception):
 def reason_to_stop(
     baseline: Baseline, best_ms: float, budget: Budget, *, seconds: float, turns: int, stalled: int
 ) -> StopReason | None:
-    """The first stop reason that holds after a turn; None if the search goes on. `best_ms` is infinite while no
-    candidate is correct."""
+    """Returns the first stop reason that holds after a turn; None if the search goes on. `best_ms` is infinite while no
+    candidate is correct; `seconds` and `turns` were used so far; `stalled` is the number of turns without progress."""
     compiled = baseline.compile_ms or baseline.eager_ms
     enough = best_ms <= SLOWER * compiled or turns >= TURNS_WHILE_SLOWER
     reasons = (

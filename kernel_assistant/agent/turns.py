@@ -2,20 +2,20 @@
 
 The loop has no thread, clock or limit of its own; each caller passes its parts:
 
-* Jobs (`agent/search.py`): the generator or a model; an error of the policy is its stop reason. Several searches at
+* Jobs (`agent/search.py`): the policy is the generator or a model; its errors are stop reasons. Several searches at
   once are threads of `agent/loop.py`, with one loop each, which share the numbers of the turns. The judge skips known
   candidates and, when the time is over, the rest of a turn. The stop rule reads the budget, the roofline and the other
   searches. `steps` begins with the steps from before a crash.
-* Lessons (`episodes/play.py` of training): a lesson replaces the model, and only the lesson ends the episode. The judge
+* Lessons (`episodes/play.py` of training): a lesson is the policy, and only the lesson ends the episode. The judge
   is a cache, with nominal times if the run's clock is nominal.
-* PPO, rejection fine-tuning and evaluations (`ppo/play.py` of training): a conversation whose replies and evaluations
-  come from batched rounds. The stop rule ends an episode whose judge was lost (`void`). Time stands still.
-* The benchmark of held-out tasks (`bench/held_out_generator.py`): the generator, until it has used as many
-  evaluations as a model.
+* PPO, rejection fine-tuning and evaluations (`ppo/play.py` of training): the policy is a conversation whose replies and
+  evaluations come from batched rounds. The stop rule ends an episode whose judge was lost (`void`). `now` is always 0.
+* The benchmark of held-out tasks (`bench/held_out_generator.py`): the policy is the generator, until it has used as
+  many evaluations as a model.
 
-Each of these loops shows the policy a view (graph, device, baseline, steps, time left), records a step for each turn,
-also when its evaluation raises an exception, and ends with one `StopReason`: `finished` by the policy, the reason of a
-`Stop` that any part raises, or the reason that the stop rule gives after a turn. Other exceptions pass through.
+Each of these loops shows the policy a view (graph, device, baseline, steps, time left), and records a step for each
+turn, also when its evaluation raises an exception. It ends with one `StopReason`: `finished` by the policy, the reason
+of a `Stop` that any part raises, or the reason that the stop rule returns. Other exceptions are not caught.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class ViewedTask(Protocol):
 class TurnLoop:
     """One episode of one policy on `task`.
 
-    `policy` is called once a turn and `stop_rule` after each turn. `judge` gets the action and the number of its turn,
-    and yields each candidate that it evaluated, with the evaluation. `steps` grows by one step a turn, numbered by
-    `turns`. The policy has `seconds`; `now` gives the seconds since the episode began.
+    `policy` is called once a turn, `stop_rule` after each turn. `judge` gets the action and the number of its turn, and
+    yields each candidate that it evaluated, with the evaluation. Each turn adds one step to `steps`, with the next
+    number of `turns`. `seconds` is the time for the episode; `now` returns the seconds since it began.
     """
 
     task: ViewedTask
@@ -65,7 +65,7 @@ class TurnLoop:
     now: Callable[[], float] = lambda: 0.0
 
     def run(self) -> StopReason:
-        """Run turns until there is a reason to stop. Raises what the parts raise, except `Stop`."""
+        """Runs turns until there is a reason to stop, and returns it. Raises what the parts raise, except `Stop`."""
         try:
             while True:
                 began = self.now()
@@ -91,7 +91,7 @@ class TurnLoop:
         )
 
     def _evaluate(self, action: PolicyAction, began: float) -> None:
-        """Evaluate an action's candidates. The step has all evaluations made, also after an exception."""
+        """Evaluates an action's candidates and records the step, also with the evaluations made before an exception."""
         turn = next(self.turns)
         candidates: list[Candidate] = []
         evaluations: list[Evaluation] = []

@@ -1,4 +1,4 @@
-"""Applies a verified result to the user's file and takes it back. See docs/apply.md."""
+"""Applies a verified result to the user's file, and undoes that. See docs/apply.md."""
 
 from __future__ import annotations
 

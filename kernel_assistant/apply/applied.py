@@ -1,4 +1,4 @@
-"""Finds and reads applied packages in a project, and compares them with the user's files that they belong to."""
+"""Finds and reads the applied packages of a project, and compares them with the user's files to which they belong."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ class AppliedClass:
 
     @property
     def folder(self) -> Path:
-        """A path that identifies the applied class and size. No folder need exist there."""
+        """A path that identifies the applied class and size. The folder need not exist."""
         return self.package / self.class_name / self.size
 
     def read(self, name: str) -> bytes:
-        """The content of a file of this class and size, such as a binary. Raises OSError or ValueError if the file is
-        missing or damaged."""
+        """Returns the content of the file `name` of this class and size, such as a binary. Raises OSError or ValueError
+        if the file is missing or damaged."""
         return Parts(str(self.package), self.class_name).read(f"{self.size}/{name}" if self.size else name)
 
     @property
@@ -71,7 +71,7 @@ class AppliedClass:
         return dict(self.provenance["guard"])
 
     def changed(self) -> list[str]:
-        """Files of the class and the loader that were changed since they were written; missing files are included."""
+        """Returns the files of the class and of the loader that were changed or deleted since they were written."""
         served = self.manifest.edits if isinstance(self.manifest, Manifest) else self.manifest.classes
         others = {name for name in served if name != self.class_name}
         changed = [*changed_files(self.package, self.manifest), *self._missing()]
@@ -82,8 +82,8 @@ class AppliedClass:
 
 
 def find_applied(paths: Iterable[Path]) -> list[AppliedClass]:
-    """Every applied class at or below `paths`. A path is a package, a file that has a package beside it, or a folder
-    to search.
+    """Returns every applied class at or below `paths`. A path is a package, a file that has a package beside it, or a
+    folder to search.
 
     Virtual environments and hidden folders below a path are skipped. Raises UsageError if a path does not exist or a
     package cannot be read.
@@ -96,8 +96,8 @@ def find_applied(paths: Iterable[Path]) -> list[AppliedClass]:
 
 
 def reference_text(applied: AppliedClass, text: str) -> str:
-    """`text` (the content of the file) without the lines that this tool added: the code that the kernels have to
-    equal."""
+    """Returns `text` (the content of the file) without the lines that this tool added. The result is the original code,
+    with which the kernels have to agree."""
     if not isinstance(applied.manifest, Manifest):
         return text
     for name in dict.fromkeys([*applied.manifest.edits, *decorated_classes(text)]):
@@ -107,7 +107,7 @@ def reference_text(applied: AppliedClass, text: str) -> str:
 
 
 def staleness(applied: AppliedClass, text: str) -> str:
-    """Why the kernels no longer belong to the class in `text`, the content of its file; "" if they do."""
+    """Returns why the kernels no longer belong to the class in `text`, the content of its file; "" if they do."""
     try:
         now = fingerprint(text, applied.class_name)
         served = isinstance(applied.manifest, OutsideManifest) or applied.class_name in decorated_classes(text)
@@ -119,7 +119,8 @@ def staleness(applied: AppliedClass, text: str) -> str:
 
 
 def staleness_while_typed(applied: AppliedClass, text: str) -> str:
-    """Like `staleness`, for a class that has our decorator in the file. Also "" while the text does not parse."""
+    """Does the same as `staleness` for text that the user is editing: returns "" for a syntax error, and does not check
+    that the class has our decorator."""
     try:
         with _parsing:
             return _difference(applied, _fingerprint(text, applied.class_name))
@@ -136,7 +137,7 @@ def _difference(applied: AppliedClass, now: str) -> str:
 
 
 def damage(applied: AppliedClass) -> str:
-    """Why the kernels cannot run: a line that names a missing file or a changed binary; "" if there is none."""
+    """Returns why the kernels cannot run: a message with a missing file or a changed binary; "" if there is none."""
     changed = applied.changed()
     lost = [name for name in changed if not (applied.package / name).is_file()]
     if lost:
@@ -146,20 +147,20 @@ def damage(applied: AppliedClass) -> str:
 
 
 def report_name(package: Path) -> str:
-    """Name of the file in which the kernels of `package` count the calls that they served
+    """Returns the name of the file to which the kernels of `package` write how many calls they served
     (`worker/applied/report.py`)."""
     return file_name(os.path.realpath(package))
 
 
 def counting(folder: str) -> dict[str, str]:
-    """Environment variables that make processes write their counters of served calls to `folder`. All processes with
-    these variables are counted as one program."""
+    """Returns environment variables that make processes write their counts of served calls to `folder`. All processes
+    with these variables are counted as one program."""
     return {VARIABLE: folder, PROGRAM: f"{os.getpid()} {time.time_ns()}"}
 
 
 def is_same_class(text: str, then: str, class_name: str) -> bool:
-    """Whether a class computes the same in `text` and `then`, two versions of its file. True also if one of them does
-    not parse."""
+    """Whether a class computes the same in `text` and `then`, two versions of its file. True also if one of them has a
+    syntax error."""
     try:
         with _parsing:
             return text == then or _fingerprint(text, class_name) == _fingerprint(then, class_name)
@@ -169,10 +170,9 @@ def is_same_class(text: str, then: str, class_name: str) -> bool:
 
 @functools.lru_cache(maxsize=4)
 def _fingerprint(text: str, class_name: str) -> str:
-    """The fingerprint of a class in a text. It is cached, because an editor's server needs it often. Only the parts
-    on which the class can depend are parsed: parsing a whole text of 5,000 lines takes 0.1 s, and memory that the
-    process does not give back.
-    """
+    """Returns the fingerprint of a class in a text. It is cached, because an editor's server needs it often. Only the
+    parts that the class uses are parsed: parsing a whole text of 5,000 lines takes 0.1 s, and memory that the process
+    does not give back."""
     try:
         return fingerprint(reachable(text, class_name), class_name)
     except SyntaxError:
@@ -180,8 +180,8 @@ def _fingerprint(text: str, class_name: str) -> str:
 
 
 def source_text(path: Path) -> str:
-    """Text of a Python file, decoded with the encoding that the file declares. Raises UsageError if it cannot be
-    read."""
+    """Returns the text of a Python file, decoded with the encoding that the file declares. Raises UsageError if it
+    cannot be read."""
     return decode_source(read_bytes(path), path.name).text
 
 
@@ -227,9 +227,8 @@ def _read(package: Path) -> Iterator[AppliedClass]:
 
 
 def _source_of(package: Path, manifest: Manifest) -> Path:
-    """The source file beside the package. The package is named after it; both may have been renamed since they were
-    written.
-    """
+    """Returns the source file of a package: the file beside it after which it is named now or, if there is none, the
+    file that the manifest names. Both may have been renamed since then."""
     beside = package.parent / f"{package.name.removesuffix(package_name(''))}.py"
     return beside if beside.is_file() else package.parent / manifest.source
 

@@ -38,11 +38,11 @@ from kernel_assistant.worker.applied.fingerprint import fingerprint
 
 @dataclass(frozen=True)
 class ApplyResult:
-    """The result of applying; with `dry_run`, the result that applying would have. `files` are all files of the class
-    and the loader, in the package.
+    """The result of applying; with `dry_run`, what it would be. `files` are all files of the class and the loader in
+    the package.
 
-    `import_line` is the line that the user has to add if no file of theirs was edited (a class of an installed
-    library). `text` is the user's whole file with our lines.
+    `import_line` is the line that the user has to add to a file, if the class is of an installed library and no file
+    was edited; else "". `text` is the user's whole file with our lines.
     """
 
     source: Path
@@ -75,10 +75,11 @@ def apply_result(
     options: AppliedOptions | None = None,
     text: str | None = None,
 ) -> ApplyResult:
-    """Write `STEM_kernels/` beside `source_path` and put the block and the decorator into the file `source_path`.
+    """Writes `STEM_kernels/` beside `source_path`, and adds the block that loads the kernels and the decorator to the
+    file `source_path`.
 
-    The package is written first, so that the file never names kernels that are not there. If the class has kernels
-    already, the new ones replace them; lines in an older form, without a block, are replaced too. `text` is the file
+    The package is written first, so that the file never uses kernels that do not exist. If the class has kernels
+    already, the new ones replace them; lines of older versions, without a block, are replaced too. `text` is the file
     as it is in an editor: then only the package is written, and the caller puts `ApplyResult.text` into the editor.
     Raises UsageError, with nothing changed, if the kernels cannot be applied.
     """
@@ -139,8 +140,8 @@ def _manifest(
 
 
 def _own_import(text: str, class_name: str, name: str) -> bool:
-    """Whether `IMPORT_LINE` in the file is ours. False if the user's file has the same import for a purpose of its
-    own."""
+    """Whether this tool added `IMPORT_LINE` to the file, or would have to. False if the user's file has the same import
+    for a purpose of its own."""
     return class_name in decorated_classes(text) or not has_import(parse(text, name), IMPORT_LINE)
 
 
@@ -153,7 +154,7 @@ def _check_unchanged(result: VerifiedResult, text: str, name: str) -> None:
 
 
 def check_package(folder: Path, known: HasFiles | None, class_name: str) -> None:
-    """Raises UsageError if a file of the class was changed by hand."""
+    """Raises UsageError if a file of the class was changed by hand, because it would be overwritten."""
     changed = changed_files(folder, known, class_name) if known else []
     if changed:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Describes in words for which calls the kernels run, from the conditions that their guard checks."""
+"""Describes in words for which calls the kernels run, according to the conditions that the guard checks."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _TYPES = {
 
 
 def runs_when(provenance: dict[str, Any]) -> str:
-    """One line for the user that lists the conditions under which the kernels run. `provenance` is the content of the
-    class's `provenance.json`."""
+    """Returns one line for the user that lists the conditions under which the kernels run. `provenance` is the content
+    of the class's `provenance.json`."""
     return f"runs when: {', '.join(_conditions(provenance))}; otherwise your own code"
 
 
 def written_provenances(package: Path, class_name: str) -> list[dict[str, Any]]:
-    """The contents of all `provenance.json` of a class in its package, one for each size of its instances
-    (`sizes.py`)."""
+    """Returns the contents of all `provenance.json` of a class in its package; there is one for each size of its
+    instances (`sizes.py`)."""
     parts = Parts(str(package), class_name)
     return [dict(json.loads(parts.read(f"{size}provenance.json"))) for size in sizes_of(parts)]
 

@@ -10,7 +10,7 @@ _NO_END = "\\ No newline at end of file\n"
 
 
 def unified_diff(before: str, after: str, name: str) -> str:
-    """Unified diff of one file with three lines of context, "" where nothing changes. Line ends are shown as LF."""
+    """Returns the unified diff of one file with three lines of context, "" if nothing changes. Line ends become LF."""
     old, new = (split_lines(text) for text in (before, after))
     lines = difflib.unified_diff(old, new, f"a/{name}", f"b/{name}")
     return "".join(_shown(line) for line in lines)

@@ -42,20 +42,20 @@ LOADER = MARKER
 
 
 class Hunk(Record, frozen=True, kw_only=True):
-    """Lines to insert before line `line` (1-based, of the original file). `text` is the lines with their indentation
-    and LF between them."""
+    """Lines to insert before line `line`, counted from 1 in the original file. `text` has the lines with their
+    indentation, separated by LF."""
 
     line: int
     text: str
 
 
 class Edit(Record, frozen=True, kw_only=True):
-    """Hunks in the order of their lines. The hunks do not overlap."""
+    """The hunks of one file, sorted by line. They do not overlap."""
 
     hunks: tuple[Hunk, ...]
 
     def apply(self, text: str) -> str:
-        """`text` with the hunks inserted. Each hunk gets the line end of the line below it."""
+        """Returns `text` with the hunks inserted. Each hunk gets the line end of the line below it."""
         lines = split_lines(text)
         for hunk in reversed(self.hunks):
             end = line_end(lines[hunk.line - 1], line_end(lines[0]))
@@ -64,12 +64,13 @@ class Edit(Record, frozen=True, kw_only=True):
 
 
 def decorator_line(class_name: str) -> str:
-    """The decorator for a class whose kernels the block loads."""
+    """Returns the decorator line for a class whose kernels are loaded by the block."""
     return f'@{DECORATOR}("{class_name}")'
 
 
 def plan_edit(text: str, class_name: str, head: str, decorator: str, *, name: str = "the file") -> Edit:
-    """Plan the edit: `head` goes after the file's first block of imports, the decorator right above `class`.
+    """Returns the edit that inserts `head` after the file's first block of imports, and the decorator right above
+    `class`.
 
     Our decorator is the innermost, because the user's own decorators may wrap the class. A head (`BLOCK` or an import
     line) that the file has already is not added twice. Raises UsageError if the class cannot be edited.
@@ -92,8 +93,8 @@ def plan_edit(text: str, class_name: str, head: str, decorator: str, *, name: st
 
 
 def plan_import(text: str, line: str, *, name: str = "the file") -> Edit:
-    """Plan to add an import line after the file's first block of imports. The edit is empty if the file has it
-    already."""
+    """Returns the edit that inserts the import `line` after the file's first block of imports; it is empty if the file
+    has this import already. Raises UsageError if the file is empty or cannot be edited."""
     tree = parse(text, name)
     if has_import(tree, line):
         return Edit(hunks=())
@@ -107,7 +108,7 @@ def plan_import(text: str, line: str, *, name: str = "the file") -> Edit:
 
 
 def find_class(tree: ast.Module, class_name: str, name: str) -> ast.ClassDef:
-    """The one class of this name outside functions and classes. Raises UsageError if there is none or more than one."""
+    """Returns the class of this name outside functions and classes. Raises UsageError unless there is exactly one."""
     classes = [node for node in outer_statements(tree.body) if _is_class(node, class_name)]
     if len(classes) == 1 and isinstance(classes[0], ast.ClassDef):
         return classes[0]
@@ -160,7 +161,7 @@ def imports(node: ast.stmt, line: str) -> bool:
 
 
 def _check_names(tree: ast.Module, head: str, line_number: int, name: str) -> None:
-    """Raise UsageError for a file that uses one of our names for something else."""
+    """Raises UsageError if the file uses a name that `head` defines for something else."""
     ours = DECORATOR if head == BLOCK else ALIAS
     taken = [ours] if ours in _used(tree.body) else []
     if head == BLOCK:
@@ -179,7 +180,7 @@ def _used(body: list[ast.stmt]) -> set[str]:
 
 
 def _bound(imports: Iterable[ast.stmt]) -> set[str]:
-    """Names that the import statements bind, except a module that keeps its own name (`import runpy`)."""
+    """Returns the names that the imports bind, without modules under their own names (`import runpy`)."""
     return {
         alias.asname or alias.name
         for node in imports
@@ -196,9 +197,8 @@ class _Span:
 
 
 def _import_line_number(tree: ast.Module) -> int:
-    """The number of the line before which the import is inserted: the line after the docstring, `__future__` imports
-    and the first block of imports.
-    """
+    """Returns the number of the line before which to insert an import: the line after the docstring, `__future__`
+    imports and the first block of imports."""
     body = tree.body
     head = 1 if _is_docstring(body[0]) else 0
     while head < len(body) and isinstance(body[head], (ast.Import, ast.ImportFrom)):
@@ -223,8 +223,8 @@ def _is_docstring(node: ast.stmt) -> bool:
 
 
 def _check(text: str, edit: Edit, name: str) -> None:
-    """Raise UsageError unless the edited file parses to the original syntax tree plus our lines: unusual line breaks
-    could misplace our lines."""
+    """Raises UsageError unless the edited file parses to the original syntax tree plus our lines. Unusual line breaks
+    could put our lines at a wrong position."""
     edited = parse(edit.apply(text), name)
     texts = [hunk.text.strip() for hunk in edit.hunks]
     added = {text if text.startswith("@") else ast.unparse(ast.parse(text)) for text in texts}

@@ -12,12 +12,12 @@ from kernel_assistant.errors import UsageError
 
 
 def digest(data: bytes) -> str:
-    """The SHA-256 of `data` in hexadecimal."""
+    """Returns the SHA-256 of `data` in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 
 def check_source(path: Path) -> None:
-    """Raises UsageError unless `path` is a Python source file, not a symbolic link, and it and its folder are
+    """Raises UsageError unless `path` is a Python source file and no symbolic link, and the file and its folder are
     writable."""
     if path.suffix == ".ipynb":
         raise UsageError(f"{path.name} is a notebook", "move the class to a .py file")
@@ -37,7 +37,7 @@ def check_source(path: Path) -> None:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a whole file. Raises UsageError if it cannot be read."""
+    """Returns the content of a file. Raises UsageError if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -45,8 +45,8 @@ def read_bytes(path: Path) -> bytes:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replace or create `path`: readers see either the old or the new content. The mode is kept, and the owner if
-    allowed.
+    """Replaces or creates `path`: readers see either the old or the new content. The mode is kept; the owner, too, if
+    this process is root.
 
     Raises UsageError if the file cannot be written; then `path` is unchanged.
     """
@@ -83,7 +83,7 @@ def _copy_permissions(path: Path, descriptor: int) -> None:
 
 
 def _umask() -> int:
-    """The umask of this process. It is read from /proc, because no system call reads the umask without changing it."""
+    """Returns the umask of this process from /proc, because no system call reads the umask without changing it."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("Umask:"):
             return int(line.split()[1], 8)

@@ -17,11 +17,11 @@ from kernel_assistant.worker.applied.parts import Parts
 
 
 def add_binary(applied: AppliedClass, name: str, content: bytes, facts: dict[str, Any]) -> str:
-    """Write `content` as `name`, and return the name. If a file of that name exists already (this machine cannot run
-    it), a hash of the processor's features is added to the name.
+    """Writes the binary `content` to the class's files, and returns its file name: `name` or, if that exists already
+    (this machine cannot run it), `name` with a hash of the processor's features.
 
-    `facts` are the facts that the worker reported on this machine. The binary is written first and the manifest last,
-    so that the manifest names no missing file. Raises UsageError.
+    `facts` are what the worker reported on this machine. The binary is written first and the manifest last, so that the
+    manifest never lists a missing file. Raises UsageError.
     """
     flags = sorted(facts.get("cpu_flags", []))
     parts = Parts(str(applied.package), applied.class_name)
@@ -42,8 +42,8 @@ def add_binary(applied: AppliedClass, name: str, content: bytes, facts: dict[str
 
 
 def _write(applied: AppliedClass, parts: Parts, fresh: Files) -> None:
-    """Write files of the class: into the class's own folder if the package (of an older form) has one, else packed
-    into the package."""
+    """Writes files of the class: to a folder of the class if the package has one, as in older versions; else packed
+    into the package's few files."""
     if (applied.package / applied.class_name).is_dir():
         files = {f"{applied.class_name}/{name}": data for name, data in fresh.items()}
     else:

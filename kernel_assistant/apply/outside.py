@@ -1,7 +1,7 @@
-"""Applies kernels to a class of an installed library: a package in the user's project, when imported, puts the
-kernels into the library's class.
+"""Applies kernels to a class of an installed library: writes a package to the user's project that puts the kernels into
+the class when it is imported.
 
-The library's files are not touched. `kernels_for_LIBRARY/` has the same loader and guard as a package beside a user's
+The library's files do not change. `kernels_for_LIBRARY/` has the same loader and guard as a package beside a user's
 file. A second class of the same name in one library gets a package of its own, named after its module.
 """
 
@@ -47,9 +47,8 @@ OUTSIDE_SCHEMA = "kernel-assistant/outside/1"
 
 
 class OutsideManifest(Record, frozen=True, kw_only=True):
-    """`classes` maps a class to its module. `into` are the files that have our import line; their paths are relative
-    to the folder that contains the package. `files` maps a path in the package to its SHA-256.
-    """
+    """`classes` maps each replaced class to its module. `into` are the files that have our import line, relative to the
+    folder that contains the package. `files` maps a path in the package to its SHA-256."""
 
     library: str
     classes: dict[str, str]
@@ -60,7 +59,7 @@ class OutsideManifest(Record, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class _Line:
-    """The edit of one file: its text before and after. `data` is the text after the edit in the file's encoding."""
+    """The edit of one file: its text before and after. `data` is the text after the edit, encoded as the file is."""
 
     path: Path
     before: str
@@ -78,7 +77,7 @@ def is_installed(path: Path) -> bool:
 
 
 def import_line(package: Path) -> str:
-    """The import line that puts the kernels of a package into the library's classes."""
+    """Returns the Python line that imports a package, which puts its kernels into the library's classes."""
     return f"import {package.name}  # noqa: F401"
 
 
@@ -91,10 +90,10 @@ def apply_outside(
     dry_run: bool = False,
     options: AppliedOptions | None = None,
 ) -> ApplyResult:
-    """Write `kernels_for_LIBRARY/` into the folder `project` for the class of the installed file `source`.
+    """Writes `kernels_for_LIBRARY/` to the folder `project` for the class of the installed file `source`.
 
     If that package already replaces another class of the same name, the new package is `kernels_for_MODULE/`, with
-    underscores for the module's dots. With `into` the import line is put into that file. Raises UsageError, with
+    underscores for the module's dots. With `into`, the import line is added to that file. Raises UsageError, with
     nothing changed, if the kernels cannot be applied.
     """
     result = read_result(Path(result_dir))
@@ -129,9 +128,8 @@ def apply_outside(
 
 
 def undo_outside(folder: Path, class_name: str | None = None, *, dry_run: bool = False) -> UndoResult:
-    """Remove the kernels of one class. Without `class_name`, remove those of all classes, the package and our import
-    lines. Raises UsageError.
-    """
+    """Removes the kernels of one class from the package `folder`. Without `class_name`, removes all kernels, the
+    package and our import lines. Raises UsageError if there are no such kernels."""
     folder = folder.absolute()
     known = read_outside(folder)
     if known is None or (class_name is not None and class_name not in known.classes):
@@ -161,16 +159,15 @@ def undo_outside(folder: Path, class_name: str | None = None, *, dry_run: bool =
 
 
 def packages_of(path: Path, class_name: str = "") -> tuple[Path, ...]:
-    """Packages beside or above the file `path` whose import line is in this file. With `class_name`, only packages
-    that replace this class."""
+    """Returns the packages beside or above the file `path` that this file imports by our import line. With
+    `class_name`, only packages that replace this class."""
     folders = (folder for parent in path.parents for folder in sorted(parent.glob(f"{_PREFIX}*")))
     return tuple(folder for folder in folders if _is_in(folder, path, class_name))
 
 
 def replaced_in(projects: Iterable[Path], source: Path) -> dict[str, Path]:
-    """Map the name of each class of the installed file `source` that has kernels to the package with these kernels.
-    Packages are looked up in the folders `projects` and their direct subfolders; packages that cannot be read are
-    skipped."""
+    """Returns class → package for each class of the installed file `source` that has kernels. Packages are searched in
+    the folders `projects` and their direct subfolders; packages that cannot be read are skipped."""
     packages: dict[str, Path] = {}
     for project in projects:
         for manifest in sorted((*project.glob(f"{_PREFIX}*/{MANIFEST}"), *project.glob(f"*/{_PREFIX}*/{MANIFEST}"))):
@@ -185,13 +182,13 @@ def replaced_in(projects: Iterable[Path], source: Path) -> dict[str, Path]:
 
 
 def path_in_library(path: Path) -> Path:
-    """The part of a path below the folder of installed packages, such as `timm/layers/drop.py`."""
+    """Returns the part of a path below the folder of installed packages, such as `timm/layers/drop.py`."""
     last = max((index for index, part in enumerate(path.parts) if part in _INSTALLED), default=-1)
     return Path(*path.parts[last + 1 :])
 
 
 def _is_file_of(path: Path, module: str) -> bool:
-    """Whether the file `path` is the source of the installed module `module`, judged by its path."""
+    """Whether the path of an installed file is that of the module `module`."""
     names = list(path_in_library(path.with_suffix("")).parts)
     return module.split(".") == (names[:-1] if names[-1:] == ["__init__"] else names)
 
@@ -206,9 +203,8 @@ def _is_in(folder: Path, path: Path, class_name: str) -> bool:
 
 
 def read_outside(folder: Path) -> OutsideManifest | None:
-    """The manifest of a package with kernels for a library; None if there is no folder. Raises UsageError if the
-    folder is not such a package.
-    """
+    """Returns the manifest of a package with kernels for a library; None if the folder does not exist. Raises
+    UsageError if the folder is not such a package."""
     if not folder.exists():
         return None
     if not (folder / MANIFEST).is_file():
@@ -217,8 +213,9 @@ def read_outside(folder: Path) -> OutsideManifest | None:
 
 
 def _package(project: Path, name: str, module: str) -> Path:
-    """The package for a class of an installed module: the package that already replaces this class; else the package
-    of the library, unless it replaces another class of the same name; else the package named after the module."""
+    """Returns the folder of the package for a class of an installed module: the package that already replaces this
+    class; else that of the library, unless it replaces another class of the same name; else one named after the
+    module."""
     own, shared = (project / (_PREFIX + re.sub(r"\W", "_", part)) for part in (module, module.partition(".")[0]))
     replaced = {folder: known.classes.get(name) for folder in (own, shared) if (known := read_outside(folder))}
     there = next((folder for folder, other in replaced.items() if other == module), None)
@@ -267,7 +264,7 @@ def _with_line(path: Path, package: Path) -> _Line:
 
 
 def _without_line(path: Path, package: Path) -> _Line | None:
-    """The edit that removes our import line from the file; None if the line is not there any more."""
+    """Returns the edit that removes our import line from a file; None if the file does not have the line."""
     if not path.is_file():
         return None
     source = decode_source(read_bytes(path), path.name)

@@ -1,4 +1,4 @@
-"""Makes the package beside the user's file, as a map from file names to bytes, and the manifest that lists the files
+"""Makes the package beside the user's file: a dict from file names to bytes, and the manifest, which lists the files
 that this tool wrote."""
 
 from __future__ import annotations
@@ -49,8 +49,7 @@ Files = dict[str, bytes]
 
 
 class Manifest(Record, frozen=True, kw_only=True):
-    """The record that `undo` needs. It is stored in the package itself, so that it is there even if the job is
-    deleted.
+    """The record that `undo` needs. It is stored in the package itself, because the job may be deleted.
 
     `before` and `after` are the SHA-256 of the user's file without and with our lines. `edits` has the added lines of
     each class, `own_import` says whether we added the import line, `files` maps a path in the package to its SHA-256.
@@ -70,7 +69,7 @@ def package_name(stem: str) -> str:
 
 
 def class_files(result: VerifiedResult, options: AppliedOptions, tool: str, size: str = "") -> Files:
-    """All files of one class for instances of one size, by their names within the class. `tool` is this tool's
+    """Returns all files of one class for instances of one size; their names begin with `size`. `tool` is this tool's
     version."""
     document = provenance(result, options, tool)
     files: Files = {
@@ -85,16 +84,15 @@ def class_files(result: VerifiedResult, options: AppliedOptions, tool: str, size
 
 
 def packed(class_name: str, files: Files) -> Files:
-    """The files of one class as the package stores them: the texts in one file, the binaries in another, so that
-    applying changes only a few files.
-    """
+    """Returns the files of one class as the package stores them: all texts in one file, all binaries in another, so
+    that applying changes only a few files."""
     binaries = {name: data for name, data in files.items() if name.endswith(BINARY_SUFFIXES)}
     texts = {name: data for name, data in files.items() if name not in binaries}
     return {class_name + TEXTS: pack_texts(texts), class_name + ARCHIVE: pack_binaries(binaries)}
 
 
 def owner(name: str) -> str:
-    """The class to which a file of the package belongs; "" for a file of the loader."""
+    """Returns the class to which the file `name` of the package belongs; "" for a file of the loader."""
     folder, inside, _ = name.partition("/")
     if inside:
         return "" if folder == _RUNTIME_BEFORE else folder
@@ -102,20 +100,19 @@ def owner(name: str) -> str:
 
 
 def digests(files: Files) -> dict[str, str]:
-    """Maps each path to the SHA-256 of its content, as a manifest does."""
+    """Returns path → SHA-256 of the content, as in a manifest."""
     return {path: digest(data) for path, data in files.items()}
 
 
 def portable(task: KernelTask) -> KernelTask:
-    """The task without its text, which is in the file beside the package, and without paths of folders, which other
-    machines do not have.
-    """
+    """Returns the task without its text, which is in the file beside the package, and without paths of folders, which
+    other machines do not have."""
     return msgspec.structs.replace(task, path=Path(task.path).name, content="", search_path=())
 
 
 def runtime_files() -> Files:
-    """The files of the loader: unchanged modules of the worker in one text file, and two small modules of the package
-    itself."""
+    """Returns the files of the loader: unchanged modules of the worker, all in one text file, and two small modules of
+    the package itself."""
     worker = importlib.resources.files("kernel_assistant.worker")
     own = importlib.resources.files("kernel_assistant.apply") / "template"
     files = {name: (own / f"{name}.txt").read_bytes() for name in ("__init__.py", "load.py")}
@@ -129,7 +126,7 @@ def runtime_files() -> Files:
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """The manifest of our package at `folder`; None if the folder does not exist or is empty.
+    """Returns the manifest of our package at `folder`; None if the folder does not exist or is empty.
 
     Raises UsageError if the folder was not made by this tool.
     """
@@ -147,15 +144,15 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 
 class HasFiles(Protocol):
-    """A manifest of either kind: `files` maps a path in the package to its SHA-256."""
+    """A manifest of one of the two kinds. `files` maps a path in the package to its SHA-256."""
 
     @property
     def files(self) -> dict[str, str]: ...
 
 
 def changed_files(folder: Path, manifest: HasFiles, class_name: str | None = None) -> list[str]:
-    """Files of the package, or of one class, that differ from those that this tool wrote; missing files are not
-    listed."""
+    """Returns the files of the package, or of one class, whose content is not what this tool wrote; missing files are
+    not included."""
     known = {name: one for name, one in manifest.files.items() if class_name in (None, owner(name))}
     there = [name for name in sorted(known) if (folder / name).is_file()]
     return [name for name in there if digest((folder / name).read_bytes()) != known[name]]

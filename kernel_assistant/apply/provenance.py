@@ -1,6 +1,5 @@
-"""`provenance.json`: the origin of a class's kernels, the measurements, and the conditions that the guard has to
-check.
-"""
+"""The content of `provenance.json`: where a class's kernels come from, the measurements, and the conditions that the
+guard has to check."""
 
 from __future__ import annotations
 
@@ -25,13 +24,13 @@ MAX_ELEMENTS = 2**31 - 1
 
 @dataclass(frozen=True)
 class AppliedOptions:
-    """Settings of the guard, chosen by timing the applied form.
+    """Settings of the guard; a job chooses them by timing the edited file.
 
     The original runs if the largest input has fewer than `min_elements` elements. `compiled_parent` and `exported` say
-    whether "kernel" or "original" is used inside a compiled parent and in an exported program. `unaligned` says
-    whether a call with tensors at unaligned addresses runs the kernels on copies ("copy") or the original. `speedup`
-    is the time of the original divided by the time of the edited file at the declared size, with its 99.9% interval;
-    it is only recorded.
+    whether "kernel" or "original" is used inside a compiled parent and in an exported program. `unaligned` says whether
+    a call with tensors at unaligned addresses runs the kernels on copies ("copy") or the original. `speedup` is the
+    time of the original divided by the time of the edited file at the declared size, with its 99.9% interval; it is
+    only recorded.
     """
 
     min_elements: int = 0
@@ -45,7 +44,8 @@ class AppliedOptions:
 def provenance(
     result: VerifiedResult, options: AppliedOptions, tool: str, now: datetime | None = None
 ) -> dict[str, Any]:
-    """The content of `provenance.json` for one class. `tool` is this tool's version, `now` the date to record."""
+    """Returns the content of `provenance.json` for one class. `tool` is this tool's version, `now` the recorded
+    date."""
     task, candidate = result.task, result.candidate.hash()
     return {
         "schema": SCHEMA,
@@ -66,7 +66,8 @@ def provenance(
 
 
 def operator_name(class_name: str, candidate: str) -> str:
-    """Name of the torch operator that runs the kernels: the same candidate has the same name on every machine."""
+    """Returns the name of the torch operator that runs the kernels; for one candidate it is the same on every
+    machine."""
     plain = re.sub(r"[^a-z0-9_]", "", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", class_name).lower()).strip("_")
     return f"{plain or 'module'}_{candidate}"
 
@@ -85,8 +86,8 @@ def _numbers(result: VerifiedResult, options: AppliedOptions) -> dict[str, Any]:
 
 
 def _ranges(result: VerifiedResult) -> dict[str, Any]:
-    """Lowest and highest size of each free dimension; both are the declared size if the candidate was not correct at
-    all sizes."""
+    """Returns name → [lowest, highest] size of each free dimension; both are the declared size if the candidate is not
+    correct at all sizes."""
     ranges = dict(result.facts.get("ranges", {}))
     if result.evaluation.sizes == "all":
         return ranges
@@ -94,7 +95,7 @@ def _ranges(result: VerifiedResult) -> dict[str, Any]:
 
 
 def _verified_elements(result: VerifiedResult) -> list[int]:
-    """The number of elements of each input, parameter and buffer at the declared sizes."""
+    """Returns the number of elements of each input, parameter and buffer at the declared sizes."""
     dims = result.graph.dims
     return [prod(evaluate(size, dims) for size in value.spec.shape) for value in result.graph.inputs]
 

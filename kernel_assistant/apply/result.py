@@ -46,7 +46,7 @@ class VerifiedResult:
 
 
 def read_result(folder: Path) -> VerifiedResult:
-    """Read and check a result. Raises UsageError if a file is missing or malformed, or if the result cannot be
+    """Reads and checks a result. Raises UsageError if a file is missing or malformed, or if the result cannot be
     applied."""
     plan = _record(folder, "plan.json", Plan)
     result = VerifiedResult(

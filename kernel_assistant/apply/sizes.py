@@ -1,4 +1,4 @@
-"""Keeps kernels of one class for instances of several sizes side by side among the files of the class.
+"""Stores kernels of one class for instances of several sizes among the files of the class.
 
 Files of the first size have plain names; names of files of further sizes begin with `size_…/`. A result replaces an
 earlier result with the same parameters, attributes, non-tensor arguments and memory layout of the call's tensors;
@@ -21,8 +21,8 @@ from kernel_assistant.worker.applied.parts import SIZE, Parts
 
 
 def size_folder(result: VerifiedResult, package: Path) -> str:
-    """Prefix of the names of a result's files within its class: "" for the first size, and if all existing files are
-    out of date."""
+    """Returns the prefix for the names of a result's files: "" for the first size, or if the existing files belong to
+    an older text of the class; else `size_` and a hash."""
     first = _guard(package, result.task.class_name)
     if first is None or first["fingerprint"] != fingerprint(result.task.content, result.task.class_name):
         return ""
@@ -37,7 +37,8 @@ def size_folder(result: VerifiedResult, package: Path) -> str:
 
 
 def with_others(files: Files, result: VerifiedResult, package: Path) -> Files:
-    """All files of a class: the new `files`, and the existing files of its other sizes that are not out of date."""
+    """Returns all files of a class: the new `files`, and the existing files of its other sizes, unless these belong to
+    an older text of the class."""
     class_name = result.task.class_name
     first = _guard(package, class_name)
     if first is None or first["fingerprint"] != fingerprint(result.task.content, class_name):
@@ -65,8 +66,9 @@ def _guard(package: Path, class_name: str) -> dict[str, Any] | None:
 def _identity(
     held: list[dict[str, Any]], users: list[dict[str, Any]], attributes: dict[str, Any], call: dict[str, Any]
 ) -> str:
-    """Hash of the attributes; of the parameters' names, dtypes and shapes; of the dtypes, ranks and strides of the
-    call's tensors; and of the call's arguments, unless these are only positional tensors."""
+    """Returns a hash that identifies a size: of the attributes; of the names, dtypes and shapes of `held` (parameters
+    and buffers); of the dtypes, ranks and strides of `users` (tensors of the call); and of other arguments of the
+    call."""
     tensors = sorted((value["path"], value["spec"]["dtype"], value["spec"]["shape"]) for value in held)
     called = [(spec["dtype"], len(spec["shape"]), spec["strides"]) for spec in users]
     keywords = call.get("kwargs", {})

@@ -1,4 +1,4 @@
-"""Removes our lines from a text, wherever a formatter or the user has moved them. Pure functions on text."""
+"""Removes our lines from a text, even if a formatter or the user has moved them. Pure functions on text."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _MOST_LINES = 6
 
 
 def decorated_classes(text: str) -> list[str]:
-    """Class names that our decorators in `text` have as their argument, in order. Raises SyntaxError."""
+    """Returns the names of the classes with our decorator in `text`, in order. Raises SyntaxError."""
     return [name for _, name in _decorators(ast.parse(text))]
 
 
 def is_current(text: str, class_name: str) -> bool:
-    """Whether the class has its decorator in the current form, and the file has the block. Raises SyntaxError."""
+    """Whether the class has the decorator and the file the block of this version. Raises SyntaxError."""
     tree = ast.parse(text)
     mine = [item for item, name in _decorators(tree) if name == class_name and isinstance(item.func, ast.Name)]
     return bool(mine) and any(map(is_block, tree.body))
 
 
 def decorated_while_typed(text: str) -> list[str]:
-    """Like `decorated_classes`, for text that may not parse. In a part that does not parse, the decorators alone are
-    read."""
+    """Does the same as `decorated_classes` for text that may have syntax errors: in a part that does not parse, the
+    decorators are read one by one."""
     names: list[str] = []
     for _, piece in pieces(text):
         if LOADER in piece or DECORATOR in piece:
@@ -51,10 +51,11 @@ def _by_decorators(piece: str) -> Iterator[str]:
 
 
 def take_back(text: str, class_name: str, edit: Edit, import_line: str | None) -> str:
-    """`text` without the decorator of one class, and without the block and `import_line` once nothing uses them.
+    """Returns `text` without the decorator of one class, and without the block and `import_line` if nothing uses them
+    any more.
 
-    `import_line` is None if the import was the user's own. Text that does not parse (somebody is in the middle of an
-    edit) loses exactly the lines that `edit` added.
+    `import_line` is None if the import is the user's own. From text with a syntax error (the user may be in the middle
+    of an edit), exactly the lines that `edit` added are removed.
     """
     try:
         tree = ast.parse(text)
@@ -69,7 +70,7 @@ def take_back(text: str, class_name: str, edit: Edit, import_line: str | None) -
 
 
 def _decorators(tree: ast.Module) -> list[tuple[ast.Call, str]]:
-    """Each of our decorators with the name of its class, in the order of lines."""
+    """Returns each of our decorators with the name of its class, in the order of lines."""
     return [
         (item, str(item.args[0].value))
         for node in outer_statements(tree.body)
@@ -112,14 +113,14 @@ def _without_import(text: str, import_line: str) -> str:
 
 
 def _is_alone(tree: ast.Module, node: ast.stmt) -> bool:
-    """Whether no other statement shares a line with `node`."""
+    """Whether `node` shares no line with another statement."""
     first, last = node.lineno, node.end_lineno or node.lineno
     return not any(one is not node and one.lineno <= last and (one.end_lineno or 0) >= first for one in tree.body)
 
 
 def _without_alias(lines: list[str], node: ast.Import | ast.ImportFrom) -> list[str]:
-    """The lines of an import statement without our name, for an import that also has other names or shares its line
-    with other statements."""
+    """Returns the lines of an import statement without our name, if the statement also imports other names or shares
+    its line with other statements."""
     kept = [alias for alias in node.names if alias.asname != ALIAS]
     first, last = lines[0].encode(), lines[-1].encode()
     end = node.end_col_offset if node.end_col_offset is not None else len(last)
@@ -144,7 +145,7 @@ def _without_exact(text: str, edit: Edit, alias: str, import_line: str | None) -
 
 
 def _remove(lines: list[str], text: str) -> bool:
-    """Delete the first lines that equal `text`. Returns whether such lines were found."""
+    """Deletes the first lines that equal those of `text`. Returns whether there were such lines."""
     wanted = text.split("\n")
     plain = [line.rstrip("\r\n") for line in lines]
     for start in range(len(plain) - len(wanted) + 1):

@@ -1,5 +1,5 @@
-"""A Python file as text from which its exact bytes can be restored: byte order mark, encoding line, line ends, last
-line."""
+"""A Python file as text, from which its exact bytes can be restored: byte order mark, encoding line, line ends and last
+line are kept."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SourceText:
     mark: bool
 
     def encode(self, text: str) -> bytes:
-        """Bytes of a changed text in the file's own encoding. Raises UsageError if the encoding lacks a character."""
+        """Returns a changed text in the file's own encoding. Raises UsageError if the encoding lacks a character."""
         try:
             return (codecs.BOM_UTF8 if self.mark else b"") + text.encode(self.encoding)
         except UnicodeEncodeError as error:
@@ -34,8 +34,8 @@ class SourceText:
 
 
 def decode_source(data: bytes, name: str) -> SourceText:
-    """Decode with the encoding that the byte order mark or the encoding line names, else as UTF-8. Raises UsageError
-    if that fails."""
+    """Decodes a file with the encoding that its byte order mark or its encoding line names, else as UTF-8. Raises
+    UsageError if that fails."""
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
         mark = data.startswith(codecs.BOM_UTF8)
@@ -46,23 +46,23 @@ def decode_source(data: bytes, name: str) -> SourceText:
 
 
 def split_lines(text: str) -> list[str]:
-    """The lines of `text` with their line ends, so that `"".join` restores the text."""
+    """Returns the lines of `text` with their line ends, so that `"".join` restores the text."""
     return _LINE.findall(text)
 
 
 def indent_of(line: str) -> str:
-    """The blanks, tabs and form feeds with which a line begins."""
+    """Returns the spaces, tabs and form feeds with which a line begins."""
     return line[: len(line) - len(line.lstrip(" \t\f"))]
 
 
 def line_end(line: str, default: str = "\n") -> str:
-    """The line end of `line`: CRLF, LF or CR; `default` if it has none."""
+    """Returns the line end of `line`: CRLF, LF or CR; `default` if it has none."""
     return line[len(line.rstrip("\r\n")) :] or default
 
 
 def parse(text: str, name: str) -> ast.Module:
-    """Syntax tree of `text`; its line numbers, from 1, count the lines of `split_lines`. Raises UsageError on a
-    syntax error."""
+    """Returns the syntax tree of `text`. Its line numbers, from 1, count the lines of `split_lines`. Raises UsageError
+    if the text has a syntax error."""
     try:
         return ast.parse(text)
     except SyntaxError as error:

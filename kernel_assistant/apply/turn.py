@@ -1,4 +1,4 @@
-"""A lock on a folder, because two editors may apply and undo in it at the same moment."""
+"""A lock on a folder, because two editors may apply or undo in the same folder at the same time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 
 @contextmanager
 def turn_in(folder: Path) -> Iterator[None]:
-    """Hold an exclusive lock on `folder` against other processes and threads. Leaves no file behind.
+    """Holds an exclusive lock on `folder` during the `with` block, against other processes and threads. Creates no
+    file.
 
     No lock is held if the file system has no locks (some network file systems) or the folder cannot be read; in the
     latter case writing to the folder fails later.

@@ -1,4 +1,4 @@
-"""Undoes an applied result with the information in the package itself, because the job may be deleted."""
+"""Removes applied kernels, with the information in the package itself, because the job may be deleted."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from kernel_assistant.errors import UsageError
 
 @dataclass(frozen=True)
 class UndoResult:
-    """`restored` says whether the file is again, byte for byte, what it was before applying. `kept` are files of the
-    package that were changed by hand or are not ours, and therefore stay. `text` is the whole file without our
-    lines."""
+    """The result of undoing. `restored` says whether the file is again, byte for byte, what it was before applying.
+    `kept` are files that stay in the package because they were changed by hand or are not ours. `text` is the whole
+    file without our lines."""
 
     source: Path
     classes: tuple[str, ...]
@@ -43,7 +43,7 @@ class UndoResult:
 def undo(
     source_path: Path | str, class_name: str | None = None, *, dry_run: bool = False, text: str | None = None
 ) -> UndoResult:
-    """Take our lines out of the file and remove the files that we wrote beside it, for one class or for all.
+    """Removes our lines from the file and the files that we wrote beside it, for one class or for all.
 
     Other changes that were made to the file since then stay. `text` is the file as it is in an editor: then nothing on
     disk changes, and the caller puts `UndoResult.text` into the editor, saves, and undoes again to remove the package.
@@ -109,7 +109,7 @@ def _without(text: str, classes: tuple[str, ...], manifest: Manifest | None) -> 
 
 
 def _rest(manifest: Manifest | None, classes: tuple[str, ...], data: bytes) -> Manifest | None:
-    """The manifest without `classes`; None if no other class is left. `data` is the user's file after undoing."""
+    """Returns the manifest without `classes`; None if no class remains. `data` is the user's file after undoing."""
     if manifest is None:
         return None
     edits = {name: edit for name, edit in manifest.edits.items() if name not in classes}
@@ -129,9 +129,8 @@ def _rest(manifest: Manifest | None, classes: tuple[str, ...], data: bytes) -> M
 def _clear(
     folder: Path, manifest: Manifest | None, rest: Manifest | None, classes: tuple[str, ...], dry_run: bool
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Remove our unchanged files. Returns the names of the removed files, and the names of the files that stay
-    although their class is removed.
-    """
+    """Removes files of the package that `rest`, the new manifest, does not list. Returns the names of the removed
+    files, and of those that stay because they were changed or are not ours. Removes nothing if `dry_run` is True."""
     if manifest is None:
         return (), ()
     changed = set(changed_files(folder, manifest))
@@ -155,7 +154,7 @@ def _left(folder: Path, root: Path | None = None) -> tuple[str, ...]:
 
 
 def remove_files(folder: Path, names: Iterable[str]) -> None:
-    """Remove these files of the package, then folders that are now empty or contain only `__pycache__`."""
+    """Removes the files `names` of the package, then folders that are empty now or contain only `__pycache__`."""
     parents = {folder}
     for name in names:
         path = folder / name

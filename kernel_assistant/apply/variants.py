@@ -1,4 +1,4 @@
-"""Copies of the file with and without its kernels, in another folder, to time the applied form before it is offered."""
+"""Makes copies of the user's file with and without kernels in another folder, to time them before applying."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from kernel_assistant.apply.provenance import AppliedOptions
 
 @dataclass(frozen=True)
 class OriginalAndApplied:
-    """Two copies of the user's file in two folders, without (`original`) and with kernels (`applied`), and the
+    """Two copies of the user's file in two folders: `original` without and `applied` with kernels; `package` is the
     package beside `applied`. Both are loaded by path; the modules that they import are found in the task's
-    `search_path`.
-    """
+    `search_path`."""
 
     original: Path
     applied: Path
@@ -25,7 +24,8 @@ class OriginalAndApplied:
 def applied_variants(
     result_dir: Path | str, source_path: Path | str, folder: Path, options: AppliedOptions | None = None
 ) -> OriginalAndApplied:
-    """Copy `source_path` twice below `folder`, which is created. The copy `applied` gets the kernels of the result."""
+    """Copies `source_path` twice below `folder`, which is created. The copy `applied` gets the kernels of the
+    result."""
     source = Path(source_path).absolute()
     copies = [folder / which / source.name for which in ("original", "applied")]
     for copy in copies:

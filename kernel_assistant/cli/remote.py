@@ -53,7 +53,7 @@ def there(settings: Settings) -> Iterator[RemoteMachine]:
 
 
 def jobs_of(settings: Settings) -> list[JobRow]:
-    """The jobs of the session host, local or remote, with the paths of this machine."""
+    """The jobs of the session host, local or remote. Paths in the rows are those of this machine."""
     with host_client(settings) as client:
         rows = client.jobs()
     if not settings.host:

@@ -1,5 +1,5 @@
-"""Measures the bandwidths, the arithmetic rate and the usable cache of each device once, and keeps them in the cache
-folder."""
+"""Measures the limits of each device once (memory bandwidths, arithmetic rate, usable cache), and keeps them in the
+cache folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ BUSY_SECONDS = 600.0
 
 
 def ceilings_of(device: DeviceFacts) -> dict[str, float]:
-    """Returns the limits of a device that the judge needs (`Roofline` of worker/measuring/roofline.py)."""
+    """Returns the measured limits of a device in the form that the judge takes (`Roofline` of
+    worker/measuring/roofline.py)."""
     return {
         "copy": device.copy_bandwidth,
         "read": device.read_bandwidth,
@@ -32,10 +33,10 @@ def ceilings_of(device: DeviceFacts) -> dict[str, float]:
 
 
 def with_ceilings(device: DeviceFacts, worker: WorkerClient, cache_dir: Path, cancel: threading.Event) -> DeviceFacts:
-    """Returns `device` with its measured bandwidths: from the cache, or measured now by `worker`.
+    """Returns `device` with its measured limits: those in the cache, or those that `worker` measures now.
 
-    On a busy machine the bandwidths stay unknown for a while: if they were measured too low, honest kernels would seem
-    impossibly fast.
+    If the machine is busy, the bandwidths stay unknown for BUSY_SECONDS: if they were measured too low, honest kernels
+    would seem impossibly fast.
     """
     known = known_ceilings(device, cache_dir) or _busy_lately(device, cache_dir)
     if known is not None:
@@ -50,13 +51,13 @@ def with_ceilings(device: DeviceFacts, worker: WorkerClient, cache_dir: Path, ca
 
 
 def must_be_measured(device: DeviceFacts, cache_dir: Path) -> bool:
-    """Whether `with_ceilings` measures now, which takes seconds."""
+    """Whether `with_ceilings` would have to measure now, which takes seconds."""
     return known_ceilings(device, cache_dir) is None and _busy_lately(device, cache_dir) is None
 
 
 def measure_ceilings(device: DeviceFacts, worker: WorkerClient, cancel: threading.Event) -> tuple[DeviceFacts, bool]:
-    """Measures the limits of a device. Returns `device` with them, and whether nothing else used the machine
-    meanwhile."""
+    """Measures the limits of a device. Returns `device` with these limits, and whether no other work disturbed the
+    measurement."""
     params = {"target": device.target, "device": device.index, "cache_bytes": device.cache_bytes}
     with alone(device, cancel):
         measured = worker.call("calibrate", params, timeout=CALIBRATE_SECONDS, cancel=cancel)
@@ -65,12 +66,12 @@ def measure_ceilings(device: DeviceFacts, worker: WorkerClient, cancel: threadin
 
 
 def keep_ceilings(device: DeviceFacts, cache_dir: Path) -> None:
-    """Writes the bandwidths of `device` to the cache folder."""
+    """Writes the measured limits of `device` to the cache folder."""
     _write(_path(device, cache_dir), device)
 
 
 def known_ceilings(device: DeviceFacts, cache_dir: Path) -> DeviceFacts | None:
-    """Returns `device` with the bandwidths from the cache folder, None if there are none."""
+    """Returns `device` with the limits from the cache folder, None if there are none."""
     try:
         known = decode(_path(device, cache_dir).read_bytes(), DeviceFacts)
     except (OSError, UsageError):
@@ -86,8 +87,8 @@ def known_ceilings(device: DeviceFacts, cache_dir: Path) -> DeviceFacts | None:
 
 
 def _busy_lately(device: DeviceFacts, cache_dir: Path) -> DeviceFacts | None:
-    """Returns `device` without bandwidths if the machine was too busy to measure them within the last `BUSY_SECONDS`,
-    else None."""
+    """Returns `device` with unknown bandwidths if a measurement failed in the last BUSY_SECONDS because the machine was
+    busy; else None."""
     path = _busy_path(device, cache_dir)
     try:
         if time.time() - path.stat().st_mtime > BUSY_SECONDS:

@@ -1,4 +1,4 @@
-"""Compiles the user's module with torch.compile in a process of its own while the search runs.
+"""Compiles the user's module with torch.compile in a second process while the search runs.
 
 The judge finds the result in inductor's cache folder, so that its own compilation takes a fraction of the time, and a
 short budget is not spent on it. A failure here is not reported: the judge then compiles itself, and reports why it
@@ -23,7 +23,7 @@ MOST_SECONDS = 600.0
 
 
 class CompileAhead:
-    """The process that compiles ahead for one task. It starts as soon as this object is made."""
+    """The process that runs torch.compile for one task. It is started by the constructor."""
 
     def __init__(self, like: WorkerClient, task: KernelTask, device: int) -> None:
         self._params = {"task": to_builtins(task), "device": device}
@@ -39,14 +39,14 @@ class CompileAhead:
         self._worker.kill()
 
     def wait(self, until: float) -> bool:
-        """Waits for the process to end, at most until the time `until` (of `time.monotonic`). Returns whether it has
-        ended."""
+        """Waits for the end of the process, at most until the time `until` (of `time.monotonic`). Returns whether it
+        has ended."""
         wait([self._compiling], max(until - time.monotonic(), 0.0))
         return self._compiling.done()
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """Pauses the process during the block, so that it does not disturb a measurement."""
+        """Pauses the process during the `with` block, so that it does not disturb a measurement."""
         if self._compiling.done():
             yield
             return
@@ -54,7 +54,7 @@ class CompileAhead:
             yield
 
     def end(self) -> None:
-        """Ends the process that compiles."""
+        """Kills the process if it is still compiling."""
         self._stop.set()
         self._worker.kill()
         self._pool.shutdown()

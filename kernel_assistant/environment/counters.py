@@ -69,7 +69,8 @@ def count(
     plan: Plan, cubin: bytes, dims: Mapping[str, int], device: int, cancel: threading.Event
 ) -> tuple[KernelCounters, ...]:
     """Returns the counters of each launch of `plan` at the sizes `dims`, in order. Raises Cancelled, and MissingError
-    if there is no profiler, if the machine denies the counters, or if PyTorch or a library does some of the work."""
+    if there is no profiler, the machine denies access to counters, or a launch of the plan calls PyTorch or a
+    library."""
     if not all(launch.is_kernel for launch in (*plan.prepare, *plan.launches)):
         raise MissingError("counters are read of plans that launch nothing but their own kernels", "")
     tool = profiler()
@@ -129,7 +130,7 @@ def _counters(row: dict[str, str]) -> KernelCounters:
 
 
 def _number(text: str) -> float:
-    """Parses one cell of the CSV. Returns 0 if it is not a number, because the device does not have the counter."""
+    """Parses one cell of the CSV. Returns 0 if it is not a number: then the device does not have the counter."""
     try:
         return float(text.replace(",", ""))
     except ValueError:

@@ -27,13 +27,13 @@ PATIENCE_SECONDS = 30.0
 
 
 def lock_of(device: DeviceFacts) -> DeviceLock:
-    """Returns the lock of this device. Raises MissingError if another user owns the folder."""
+    """Returns the file lock of this device. Raises MissingError if the folder of the locks belongs to another user."""
     return DeviceLock(lock_folder(device.target, device.index))
 
 
 def alone(device: DeviceFacts, cancel: threading.Event) -> AbstractContextManager[None]:
-    """Holds the device exclusively for a measurement. (On CUDA, the judge locks the device itself.) Raises
-    Cancelled."""
+    """Holds the device exclusively during the `with` block, in which something is measured. Raises Cancelled while it
+    waits. (On CUDA, the judge locks the device itself.)"""
 
     def check() -> None:
         if cancel.is_set():
@@ -43,7 +43,7 @@ def alone(device: DeviceFacts, cancel: threading.Event) -> AbstractContextManage
 
 
 def lock_folder(target: str, index: int = 0) -> Path:
-    """Returns the folder of a device's lock. A GPU's folder is named after the driver's identifier."""
+    """Returns the folder of a device's lock. For a GPU, its name is the driver's identifier of the GPU."""
     name = "cpu" if target == "cpu" else (_identities()[index : index + 1] or [f"cuda-{index}"])[0]
     return _folder() / name
 

@@ -10,7 +10,7 @@ from kernel_assistant.records.codec import from_builtins
 
 
 def refused(key: str, tier: Tier, diagnostics: tuple[Diagnostic, ...], message: str = "") -> Evaluation:
-    """The evaluation of a candidate that the screen refuses; by default, the message is that of the first
+    """Returns the evaluation of a candidate that the screen refuses. Without a `message`, it has that of the first
     diagnostic."""
     return Evaluation(
         candidate=key,
@@ -23,7 +23,7 @@ def refused(key: str, tier: Tier, diagnostics: tuple[Diagnostic, ...], message: 
 
 
 def not_compiled(key: str, tier: Tier, failed: CompileFailure, spent: dict[str, float]) -> Evaluation:
-    """The evaluation of a candidate that does not compile."""
+    """Returns the evaluation of a candidate that does not compile. `spent` maps stages to seconds."""
     return Evaluation(
         candidate=key,
         tier=tier,
@@ -38,8 +38,8 @@ def not_compiled(key: str, tier: Tier, failed: CompileFailure, spent: dict[str, 
 def measured(
     key: str, tier: Tier, stage: Stage, answer: dict[str, Any], spent: dict[str, float], **more: Any
 ) -> Evaluation:
-    """The evaluation that is made from the worker's `answer`. `stage` is the last stage that ran; `more` are further
-    fields."""
+    """Returns the evaluation for the worker's `answer`. `stage` is the last stage that ran; `spent` maps stages to
+    seconds; `more` has further fields of the evaluation."""
     outcome = Outcome(answer["outcome"])
     correct = outcome is Outcome.correct
     mismatch, timing = answer.get("mismatch"), answer.get("timing")

@@ -1,8 +1,8 @@
 """Evaluates free-form candidates (a ModelNew file, a CUDA-Agent workdir) in the same stages as plans.
 
-This is slower than plans (torch is started for each candidate, an extension takes half a minute to build) and less
-protected: a candidate's Python and C++ run in the process that calls the candidate. The judge checks and times both
-kinds of candidates in the same way.
+This takes longer than for plans (torch is started for each candidate, an extension takes half a minute to build) and is
+less protected: a candidate's Python and C++ run in the process that calls the candidate. The judge checks and times
+both kinds of candidates in the same way.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Emit = Callable[[AnyEvent], None]
 
 
 class FreeformEnvironment:
-    """Evaluates free-form candidates of one task. Not thread-safe, except for `cancel`."""
+    """Evaluates free-form candidates of one task. Not thread-safe, except for the event `cancel`."""
 
     def __init__(
         self,
@@ -82,8 +82,8 @@ class FreeformEnvironment:
         profile: bool = True,
         repetition: RepeatedMeasurement = ONE_MEASUREMENT,
     ) -> Evaluation:
-        """Screens, builds and verifies a candidate, and times it if `profile` is set. The evaluation describes the
-        first stage that fails, or the last one."""
+        """Screens, builds and verifies a candidate, and times it if `profile` is set. Returns the evaluation of the
+        first stage that fails, else of the last one."""
         key, spent = candidate.hash(), dict[str, float]()
         diagnostics = screen_candidate(candidate)
         if diagnostics:
@@ -106,7 +106,7 @@ class FreeformEnvironment:
         spent: dict[str, float] | None = None,
         repetition: RepeatedMeasurement = ONE_MEASUREMENT,
     ) -> Evaluation:
-        """Verifies and profiles a candidate whose extensions are in the folder `built`."""
+        """Verifies a candidate whose built extensions are in the folder `built`, and times it if `profile` is set."""
         plan, binary = self._prepare(candidate, built)
         return self._measure(plan, binary, candidate.hash(), tier, {} if spent is None else spent, profile, repetition)
 
@@ -194,26 +194,25 @@ class FreeformEnvironment:
         return self.worker.call(stage.value, params, (binary,), timeout=STAGE_SECONDS, cancel=self.cancel)
 
     def _baselines(self, tier: Tier) -> None:
-        """Times the baselines before the candidate, so that compiling them does not count towards the candidate's time
-        limit."""
+        """Times the baselines before the candidate, so that the time limit for the candidate does not include compiling
+        them."""
         for which in ("eager", "compile") if tier is Tier.full else ("eager",):
             self.worker.call("prepare", {"which": which}, timeout=BASELINE_SECONDS, cancel=self.cancel)
             with self._timed():
                 self.worker.call("baseline", {"which": which}, timeout=BASELINE_SECONDS, cancel=self.cancel)
 
     def _timed(self) -> AbstractContextManager[None]:
-        """Holds the CPU exclusively. Does nothing on a GPU, which the judge locks itself."""
+        """Holds the CPU exclusively during the `with` block. Does nothing for a GPU, which the judge locks itself."""
         return alone(self.device, self.cancel) if self.device.target == "cpu" else nullcontext()
 
     def _restart(self) -> None:
-        """Starts a new worker for the next candidate. This is needed rarely, because a candidate cannot reach the
-        judge."""
+        """Starts a new worker after the old one was lost. That is rare, because a candidate runs in another process."""
         self.worker.restart(self.cancel)
         self.graph = None
 
 
 def screen_candidate(candidate: ModelCandidate) -> tuple[Diagnostic, ...]:
-    """Returns everything that is not allowed in a free-form candidate's Python and native sources."""
+    """Returns a diagnostic for everything that is not allowed in a free-form candidate's Python, C++ and CUDA code."""
     name = candidate.path.name if not candidate.is_workdir else "model_new.py"
     diagnostics = list(screen_python(candidate.text, name))
     for source, text in candidate.sources.items():
@@ -223,10 +222,11 @@ def screen_candidate(candidate: ModelCandidate) -> tuple[Diagnostic, ...]:
 
 
 def task_of(candidate: ModelCandidate, reference: str | None, target: str, numerics: str) -> KernelTask:
-    """Returns the task that a candidate must solve: `reference`, or the reference that came with the candidate.
+    """Returns the task that a candidate must solve, for `reference` (FILE[:CLASS]) or, if None, for the candidate's own
+    reference.
 
-    Raises UsageError if the candidate's own reference does more than a reference needs, because references run outside
-    the sandbox.
+    Raises UsageError if the candidate's own reference contains code that no reference needs, because references run
+    outside the sandbox.
     """
     if reference is not None:
         return build_task(reference, target=target, numerics=numerics)
@@ -254,8 +254,8 @@ def open_freeform(
     emit: Emit,
     nominal: bool = False,
 ) -> Iterator[FreeformEnvironment]:
-    """Opens an environment for the block; the worker stays alive afterwards. `nominal` times are for tests
-    (worker/measuring/nominal.py)."""
+    """Yields an environment for the `with` block; the worker stays alive afterwards. `nominal` replaces measured times
+    by computed ones, for tests (worker/measuring/nominal.py)."""
     environment = FreeformEnvironment(task, device, worker, choose(sandbox_mode), cache_dir, emit, cancel, nominal)
     try:
         yield environment
@@ -264,7 +264,8 @@ def open_freeform(
 
 
 def target_of(candidate: ModelCandidate, target: str) -> str:
-    """Returns the target that a candidate needs. Raises UsageError if `target` is another one."""
+    """Returns the target on which the candidate runs: `cuda` if it needs a GPU, else `target`. Raises UsageError if it
+    needs a GPU and `target` is the CPU."""
     if not candidate.needs_gpu:
         return target
     if target not in ("auto", "cuda"):

@@ -35,7 +35,7 @@ WORKDIR_NVCC_FLAGS = ("-O3", "--use_fast_math", "-c")
 
 
 class FreeformBuilder:
-    """Builds the extensions of candidates for one device and one interpreter."""
+    """Builds the native extensions of free-form candidates for one device and one interpreter."""
 
     def __init__(
         self,
@@ -53,8 +53,8 @@ class FreeformBuilder:
         self._cache = cache_dir / "freeform"
 
     def build(self, candidate: ModelCandidate) -> Path | CompileFailure:
-        """Returns the folder with the built extensions, which is visible to a runner, or the failure. Raises Cancelled,
-        and MissingError without ninja."""
+        """Returns the folder with the built extensions, which a runner may read, or the failure. Raises Cancelled, and
+        MissingError if the user's interpreter has no ninja."""
         key = self._key(candidate)
         folder = self._cache / key[:2] / key
         if (folder / "extensions.json").is_file():
@@ -150,16 +150,16 @@ class FreeformBuilder:
         return variables
 
     def _check_kernels(self, candidate: ModelCandidate) -> CompileFailure | None:
-        """Compiles each kernel alone with nvcc first, because this takes seconds and the whole extension half a minute.
-        Returns the failure, or None."""
+        """Compiles each kernel file alone with nvcc, before the whole extension: that takes seconds instead of half a
+        minute. Returns the first failure, or None."""
         return compile_kernels(candidate, self.device.arch, self.sandbox, self.cancel)
 
 
 def compile_kernels(
     candidate: ModelCandidate, arch: str, sandbox: Sandbox, cancel: threading.Event
 ) -> CompileFailure | None:
-    """Compiles a workdir's `kernels/*.cu` with the workdir's flags. Returns the failure of the first file that does not
-    compile, or None. Needs no GPU. Raises MissingError without nvcc."""
+    """Compiles a workdir's `kernels/*.cu` with the flags of CUDA-Agent. Returns the failure of the first file that does
+    not compile, or None. Needs no GPU. Raises MissingError if there is no nvcc."""
     nvcc = cuda.compiler()
     with tempfile.TemporaryDirectory(prefix="kernel-assistant-kernels-") as folder:
         _write_sources(candidate, Path(folder))
@@ -194,13 +194,13 @@ def _write_sources(candidate: ModelCandidate, folder: Path) -> None:
 
 
 def _binds(candidate: ModelCandidate, name: str) -> bool:
-    """Whether the unit `name` includes headers of torch or pybind11: only the full build has the paths of these
-    headers."""
+    """Whether the source file `name` includes headers of torch or pybind11, so that it compiles only in the full build,
+    which has the paths of these headers."""
     return any(header in candidate.sources[name] for header in ("torch/", "pybind11", "ATen/", "binding_registry.h"))
 
 
 def architecture_number(arch: str) -> str:
-    """The number of an architecture as PyTorch writes it: `9.0` for `sm_90`, `9.0a` for `sm_90a`."""
+    """Returns an architecture in the form that PyTorch uses: `9.0` for `sm_90`, `9.0a` for `sm_90a`."""
     digits = arch.removeprefix("sm_")
     suffix = "a" if digits.endswith("a") else ""
     digits = digits.removesuffix("a")
@@ -210,8 +210,8 @@ def architecture_number(arch: str) -> str:
 def runner_spec(
     candidate: ModelCandidate, built: Path, workspace: Path, builder: FreeformBuilder, threads: int
 ) -> SandboxSpec:
-    """Returns how a runner of this candidate is started. The runner may fork only if the candidate uses Triton, which
-    starts a compiler at the first call."""
+    """Returns the command and the limits of the sandboxed process that runs this candidate. It may fork only if the
+    candidate uses Triton, which starts a compiler at the first call."""
     gpu = builder.device.target == "cuda"
     compilers: tuple[str, ...] = ()
     if gpu and candidate.uses_triton:

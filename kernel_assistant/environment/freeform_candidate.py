@@ -52,8 +52,8 @@ class ModelCandidate:
 def load_candidate(path: Path, reference: str | None = None) -> ModelCandidate:
     """Loads the candidate at `path`: a file with ModelNew, or a CUDA-Agent workdir.
 
-    If `reference` (FILE[:CLASS]) is given, the candidate needs no reference of its own. Raises UsageError if `path` is
-    neither, or the reference is missing.
+    With `reference` (FILE[:CLASS]), the candidate needs no reference of its own. Raises UsageError if `path` is
+    neither, or if there is no reference.
     """
     if path.is_dir():
         if (path / "model_new.py").is_file():

@@ -1,6 +1,6 @@
-"""Splits a Python file into the candidate and the reference that it may hold. Pure.
+"""Splits a Python file into the candidate and the reference, if it contains both. Pure.
 
-Line numbers do not change: in each part, the lines that do not belong to it are empty.
+Line numbers do not change: in each part, the lines of the other part are empty.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def candidate_part(text: str, tree: ast.Module) -> str:
 
 def reference_part(text: str, tree: ast.Module) -> str:
     """Returns the file with only the reference, its inputs, and the imports, functions, classes and assignments that
-    they use."""
+    these use."""
     needed = _reachable(tree, [REFERENCE, *INPUTS], without=(CANDIDATE,))
     kept = [node for node in tree.body if _name(node) in needed or set(_assigned(node)) & needed]
     used = {name for node in kept for name in names_in(node)}
@@ -46,8 +46,8 @@ def reference_part(text: str, tree: ast.Module) -> str:
 
 
 def _reachable(tree: ast.Module, roots: Iterable[str], without: tuple[str, ...]) -> set[str]:
-    """Returns the names of the definitions and assignments that `roots` use, directly or indirectly; names in `without`
-    are not followed."""
+    """Returns the names of the definitions and assignments that `roots` use, directly or through others. Names in
+    `without` are neither returned nor followed."""
     uses: dict[str, set[str]] = {}
     for node in tree.body:
         for name in [_name(node)] if _name(node) else _assigned(node):
@@ -79,8 +79,8 @@ def _assigned(node: ast.stmt) -> list[str]:
 
 
 def _binds(node: ast.Import | ast.ImportFrom) -> set[str]:
-    """Returns the names that an import binds; "torch" is added for an import of `*` or from `__future__`, so that it
-    always counts as used."""
+    """Returns the names that an import binds. For an import of `*` or from `__future__`, "torch" is added, so that the
+    caller always keeps this import."""
     names = {alias.asname or alias.name.partition(".")[0] for alias in node.names}
     return names | {"torch"} if "*" in names or getattr(node, "module", "") == "__future__" else names
 

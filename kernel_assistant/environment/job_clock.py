@@ -1,9 +1,9 @@
-"""The time of one job. The budget covers the whole job, from opening the module to the last free win.
+"""Divides the time of one job. The budget covers the whole job, from opening the module to the last free win.
 
-Opening the module may take any part of the budget. Of the time that is left then, a part is reserved for evaluating the
-best candidate in the full tier, and `free` seconds for the free wins, which come last and may use all the time that is
-left. An evaluation in the full tier is stopped only at the limit, 1.2 times the budget: its result is worth more than a
-punctual end.
+Opening the module may take any part of the budget. Of the time that is left after that, a part is reserved for
+evaluating the best candidate in the full tier, and `free` seconds for the free wins, which come last and may use all
+the time that is left. An evaluation in the full tier is stopped only at the job's limit, 1.2 times the budget, because
+its result is worth more than a punctual end.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ MOST_VERIFYING_SECONDS = 60.0
 
 @dataclass
 class JobClock:
-    """Measures the time of a job, in seconds, from the construction of this object. `now` may be any clock. Without a
-    budget there is no limit."""
+    """Measures the time of a job, in seconds, from the construction of this object. `now` is the clock to use. Without
+    a budget there is no limit."""
 
     budget: float = float("inf")
     free: float = 0.0
@@ -41,29 +41,29 @@ class JobClock:
         return self.budget - (self.now() - self.began)
 
     def until_limit(self) -> float:
-        """Returns the seconds until the job is stopped; negative after that."""
+        """Returns the seconds until the job is stopped (1.2 times its budget); negative after that."""
         return LATEST * self.budget - (self.now() - self.began)
 
     def before_free(self) -> float:
-        """Returns the seconds of the budget that are left before the `free` seconds reserved for the free wins
-        begin."""
+        """Returns the seconds of the budget that are left without the `free` seconds, which are reserved for the free
+        wins."""
         return self.left() - self.free
 
     def search_seconds(self, full: float = 0.0) -> float:
-        """Returns how many seconds a search that begins now may take. `full` is the time in seconds that an evaluation
-        in the full tier takes, as far as this is known."""
+        """Returns how many seconds a search may take that begins now. `full` is the time in seconds of an evaluation in
+        the full tier, 0 if unknown."""
         reserved = min(max(VERIFYING * self.budget, full), MOST_VERIFYING * self.budget, MOST_VERIFYING_SECONDS)
         return max(0.0, self.before_free() - reserved)
 
     def check(self) -> None:
-        """Raises OutOfTime after the limit."""
+        """Raises OutOfTime if the job's limit has passed."""
         if self.until_limit() <= 0:
             raise OutOfTime(f"the budget of {self.budget:.0f} s is used up", "give it a longer --budget")
 
 
 class Stopping(threading.Event):
-    """An event for work beside the job's own thread, such as builds. `is_set` is true once the event has been set, the
-    user has cancelled, or the limit of the job is reached; `wait` notices only the first."""
+    """An event that stops work in other threads of a job, such as builds. `is_set` is True once the event has been set,
+    the user has cancelled, or the job's limit is reached; `wait` notices only the first of these."""
 
     def __init__(self, cancel: threading.Event, until_limit: Callable[[], float]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Environment variables of the processes that measure. They are the same for the baseline and for candidates."""
+"""Environment variables of the processes that measure, the same for the baseline as for candidates."""
 
 from __future__ import annotations
 

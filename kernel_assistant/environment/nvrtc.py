@@ -1,4 +1,4 @@
-"""Finds NVRTC, NVIDIA's compiler library, and makes the command that builds a unit with it."""
+"""Finds NVRTC, NVIDIA's compiler library, and makes the command that compiles a source file with it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEADERS = Path(__file__).with_name("nvrtc_headers")
 
 @dataclass(frozen=True)
 class Nvrtc:
-    """An NVRTC of the same release as nvcc. `include` is the folder of the toolkit's headers."""
+    """The paths of an NVRTC library of the same release as nvcc. `include` is the folder of the toolkit's headers."""
 
     library: str
     builtins: str
@@ -26,11 +26,12 @@ class Nvrtc:
 
     @property
     def read_only(self) -> tuple[str, ...]:
-        """Paths that have to be readable in the sandbox."""
+        """Paths that the sandboxed compiler has to read."""
         return (self.library, self.builtins, str(BUILD), str(HEADERS))
 
     def argv(self, unit: str, output: str, arch: str, nvcc: tuple[str, ...]) -> tuple[str, ...]:
-        """Returns the command that builds `unit` in its folder, and that runs `nvcc` if NVRTC fails on the unit."""
+        """Returns the command that compiles the file `unit` to `output` in the current folder. If NVRTC fails, it runs
+        the command `nvcc` instead."""
         options = (*NVRTC_FLAGS, f"-arch={arch}", "-I.", f"-I{HEADERS}", f"-I{self.include}")
         return (PYTHON, "-I", "-S", str(BUILD), self.library, self.builtins, unit, output, *options, "--", *nvcc)
 

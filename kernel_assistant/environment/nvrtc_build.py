@@ -1,9 +1,9 @@
-"""Builds one unit with NVRTC, or with nvcc if NVRTC fails. Runs in the sandbox; standard library only.
+"""Compiles one source file with NVRTC, or with nvcc if NVRTC fails. Runs in the sandbox; standard library only.
 
     python nvrtc_build.py LIBRARY BUILTINS UNIT OUTPUT OPTIONS... -- NVCC FLAGS...
 
 NVRTC is nvcc's compiler as a library: almost the same machine code in half the time, without the programs that nvcc
-starts. It has no headers of the C++ library, so nvcc compiles a unit that NVRTC refuses, and reports its errors.
+starts. It has no headers of the C++ library, so nvcc compiles a file that NVRTC refuses, and reports its errors.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
 
 
 def build(library: str, builtins: str, unit: str, output: str, options: list[str]) -> bool:
-    """Writes the binary and prints the report of ptxas on its kernels. Returns whether that succeeded; after a failure,
-    nothing has been written."""
+    """Compiles the file `unit` with NVRTC to `output`, and prints the report of ptxas on its kernels. Returns False if
+    that fails; then nothing has been written or printed."""
     # NVRTC opens its library of built-in headers by file name only.
     ctypes.CDLL(builtins, ctypes.RTLD_GLOBAL)
     nvrtc = ctypes.CDLL(library)
@@ -43,7 +43,7 @@ def build(library: str, builtins: str, unit: str, output: str, options: list[str
 
 
 def main(words: list[str]) -> None:
-    """Builds with NVRTC and returns; if that fails, replaces this process by nvcc."""
+    """Compiles with NVRTC and returns; if that fails, replaces this process by nvcc. `words` is the command line."""
     split = words.index("--")
     library, builtins, unit, output, *options = words[:split]
     nvcc = words[split + 1 :]

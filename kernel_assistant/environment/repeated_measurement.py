@@ -19,17 +19,17 @@ MOST_LOOKS = 3
 
 @dataclass(frozen=True)
 class RepeatedMeasurement:
-    """Limits of repeating a measurement: there are at most `most` measurements (1 or MOST_LOOKS), and no measurement
-    begins that would probably end after the time `until`.
-    """
+    """Limits for repeating a measurement: at most `most` measurements (1 or MOST_LOOKS), and none that would probably
+    end after the time `until` (of `time.monotonic`)."""
 
     most: int
     until: float = math.inf
 
     def until_clear(self, profile: Callable[[tuple[int, int]], Answer], emit: Callable[[AnyEvent], None]) -> Answer:
-        """Calls `profile((number, most))` until the answer is clear, and returns the last answer.
+        """Calls `profile((number, most))` with number 1, 2, ... until the answer is clear or a limit is reached.
+        Returns the last answer.
 
-        If other work on the machine disturbs a repetition, the previous answer is returned.
+        If other work on the machine disturbs a repetition, the answer before it is returned.
         """
         began = time.monotonic()
         answer = profile((1, self.most))
@@ -50,6 +50,7 @@ ONE_MEASUREMENT = RepeatedMeasurement(1)
 
 
 def _is_clear(answer: Answer) -> bool:
-    """Whether the answer needs no repetition. True also for a failed candidate, which has no timing."""
+    """Whether the comparison in the answer is clear, so that it needs no repetition. True for a failed candidate, too,
+    because it has no timing."""
     timing = answer.get("timing")
     return not timing or from_builtins(timing, Timing).is_clear

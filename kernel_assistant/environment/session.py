@@ -1,6 +1,6 @@
-"""The environment of one task on one device: screen, compile, verify, profile.
+"""The environment of one task on one device: the stages screen, compile, verify and profile.
 
-Every candidate that is a plan is evaluated here.
+It evaluates candidates that are plans; `freeform.py` evaluates the others.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ Build = tuple[Diagnostic, ...] | CompileFailure | Binary
 
 
 class Environment:
-    """Evaluates candidates of one task that are plans. Not thread-safe, except for `cancel`.
+    """Evaluates candidates of one task that are plans. Not thread-safe, except for the event `cancel`.
 
-    `compiler` may serve several environments of one device. `lock` defaults to the device's lock.
-    `clock` is the job's clock: OutOfTime is raised after its limit.
-    `most` is the highest tier that will be used: for `quick`, less memory and time are reserved. `throughput` is for
-    many tasks in a row: the runner of a GPU is kept for the next task, and single launches are not timed. `nominal`
-    times are the same on any machine (worker/measuring/nominal.py), for tests.
+    `compiler` may serve several environments of one device. `lock` defaults to the device's lock. `clock` is the job's
+    clock: OutOfTime is raised after its limit. `most` is the highest tier that will be used: for `quick`, less memory
+    and time are reserved. `throughput` is for many tasks in a row: the runner of a GPU is kept for the next task, and
+    single launches are not timed. `nominal` replaces measured times by computed ones, the same on any machine, for
+    tests (worker/measuring/nominal.py).
     """
 
     def __init__(
@@ -126,10 +126,10 @@ class Environment:
         self.graph = self._open()
 
     def baseline(self, *, compiled: bool) -> Baseline:
-        """Returns the eager time, and with `compiled` also the time under torch.compile, in milliseconds.
+        """Returns the time in eager mode, and with `compiled` also the time under torch.compile, in milliseconds.
 
-        The first call with `compiled` takes seconds, for the compilation, unless that was done ahead. A module that
-        torch.compile cannot compile has no such time; a warning says so once.
+        The first call with `compiled` takes seconds, for the compilation, unless `compile_ahead` has done that. If
+        torch.compile cannot compile the module, that time is None and a warning is emitted once.
         """
         if not self._baseline.eager_ms:
             eager = self._time("eager")
@@ -147,7 +147,8 @@ class Environment:
         return self._baseline
 
     def compile_ahead(self) -> None:
-        """Starts to compile the module for the baseline beside the search, if memory allows for another copy of it."""
+        """Starts to run torch.compile on the module in a second process while the search runs, if memory allows for
+        another copy of the module."""
         facts = self.facts
         held = facts["parameter_bytes"] + facts["input_bytes"] + facts["output_bytes"]
         if self._ahead is None and not self._nominal and held <= self.device.memory_bytes * MOST_AHEAD:
@@ -155,8 +156,8 @@ class Environment:
             self.pausing.append(self._ahead.quiet)
 
     def wait_for_compile(self, seconds: float) -> bool:
-        """Waits until nothing compiles ahead any more, at most `seconds`. Returns whether the compilation has ended.
-        Raises Cancelled, and OutOfTime at the limit of the job."""
+        """Waits at most `seconds` for the compilation that `compile_ahead` started. Returns whether it has ended (True
+        if there is none). Raises Cancelled, and OutOfTime at the job's limit."""
         until = time.monotonic() + seconds
         while self._ahead is not None and not self._ahead.wait(min(until, time.monotonic() + POLL_SECONDS)):
             self._stop_if_cancelled()
@@ -169,8 +170,8 @@ class Environment:
         return list(self.iterate(candidates, tier))
 
     def iterate(self, candidates: Sequence[Candidate], tier: Tier) -> Iterator[Evaluation]:
-        """Yields one evaluation for each candidate, in order. Builds run in parallel; measurements run one at a time,
-        on the CPU only after all builds."""
+        """Yields one evaluation for each candidate, in order. Builds run in parallel, measurements one at a time; on a
+        CPU, measurements begin only after all builds."""
         builds = [self._builders.submit(self._build, candidate) for candidate in candidates]
         try:
             if self.device.target == "cpu":
@@ -183,19 +184,20 @@ class Environment:
                 build.cancel()
 
     def confirm(self, candidate: Candidate, *, looks: int = MOST_LOOKS, until: float = math.inf) -> Evaluation:
-        """Evaluates in the full tier, on fresh inputs and samples; only the figures of this tier are reported to users.
+        """Evaluates a candidate in the full tier, on fresh inputs and samples; users are shown only times of this tier.
 
-        While torch.compile compiles ahead, the comparison is with eager alone.
+        If the compilation that `compile_ahead` started is not finished, the candidate is compared with eager mode
+        alone.
 
-        An unclear measurement is repeated, up to `looks` times in all (1 or `MOST_LOOKS`), as long as the next one
-        should end before `until` (of `time.monotonic`). The confidence interval accounts for all `looks`.
+        An unclear measurement is repeated, up to `looks` measurements in all (1 or `MOST_LOOKS`), as long as the next
+        one would end before `until` (of `time.monotonic`). The confidence interval accounts for all `looks`.
         """
         build = self._builders.submit(self._build, candidate)
         return self._judge(candidate, build, Tier.full, RepeatedMeasurement(looks, until))
 
     def binaries(self, candidate: Candidate, *, others: bool = True) -> dict[str, bytes]:
-        """Returns the built candidate as file name → content, with `others` for every architecture that is shipped.
-        Architectures are left out if the job reaches its limit before the candidate is compiled for them."""
+        """Returns the built candidate as file name → content; with `others`, also for the other architectures that
+        results contain. Those that are not compiled before the job's limit are left out."""
         built = self._built(candidate)
         if self.device.target == "cpu" or not others:
             return {built.name: built.content}
@@ -211,17 +213,17 @@ class Environment:
         return {built.name: built.content, **shipment.files()}
 
     def build(self, candidate: Candidate) -> Build:
-        """Screens and compiles a candidate. Returns the objections of the screen, the compiler's failure, or the
+        """Screens and compiles a candidate. Returns the diagnostics of the screen, the compiler's failure, or the
         binary."""
         return self._build(candidate)[0]
 
     def verify_in_full(self, candidate: Candidate) -> Evaluation:
-        """Verifies a candidate that compiles. All cases of the full tier are used, and nothing is timed."""
+        """Verifies a candidate that is known to compile, with all cases of the full tier. Times nothing."""
         return self.judge_binary(candidate, self._built(candidate), profile=False)
 
     def judge_binary(self, candidate: Candidate, binary: Binary, *, profile: bool) -> Evaluation:
-        """Evaluates a given binary in the full tier, and times it if `profile` is set. Only the plan's residual calls
-        are screened."""
+        """Verifies a given binary in the full tier, and times it if `profile` is set. Of the screen, only the check of
+        the plan's residual calls is done."""
         key = hashlib.sha256(candidate.hash().encode() + binary.content).hexdigest()[:16]
         diagnostics = screen_residual(candidate.plan, self.graph, self.task.numerics)
         if diagnostics:
@@ -232,7 +234,7 @@ class Environment:
         return self._evaluation(candidate, key, Tier.full, stage, answer, binary, spent)
 
     def counters(self, candidate: Candidate) -> tuple[KernelCounters, ...]:
-        """Returns the GPU's hardware counters for a verified candidate. Raises MissingError if they are denied."""
+        """Returns the GPU's hardware counters for a verified candidate. Raises MissingError if they cannot be read."""
         if self.device.target != "cuda":
             raise MissingError("hardware counters are read on a GPU", "")
         cubin = self._built(candidate).content
@@ -241,12 +243,13 @@ class Environment:
 
     @property
     def waited(self) -> float:
-        """Seconds that this environment and its judge have waited for the device until now."""
+        """The seconds for which this environment and its judge have waited for the device so far."""
         return self._lock.waited + self._judge_waited
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Holds the device exclusively, for measurements without the judge. Raises Cancelled."""
+        """Holds the device exclusively during the `with` block and pauses the job's other processes, for measurements
+        without the judge. Raises Cancelled, and OutOfTime at the job's limit."""
         with self._lock.exclusive(self._stop_if_cancelled, patience=PATIENCE_SECONDS), self._others_paused():
             yield
 
@@ -258,7 +261,8 @@ class Environment:
             yield
 
     def timed_by_judge(self) -> AbstractContextManager[None]:
-        """Holds the device while the judge measures. Does nothing on CUDA, where the judge locks each block itself."""
+        """Holds the device during the `with` block, in which the judge measures. Does nothing on CUDA, where the judge
+        locks each block of its measurement itself."""
         return self.alone() if self.device.target == "cpu" else nullcontext()
 
     def close(self) -> None:
@@ -296,9 +300,8 @@ class Environment:
         return graph
 
     def _opened(self, params: dict[str, Any]) -> dict[str, Any]:
-        """The worker's answer to `open_task`. A module that breaks the device with its declared inputs is refused.
-        Other inputs with which it breaks the device are left out.
-        """
+        """Returns the worker's answer to `open_task`. Raises UsageError if the module breaks the device with its
+        declared inputs. Other inputs with which it breaks the device are left out from then on."""
         while True:
             try:
                 opening = {**params, "avoid": self._avoid}
@@ -310,8 +313,8 @@ class Environment:
                     raise UsageError(lost.cause, BROKE_DEVICE, detail=lost.detail) from lost
 
     def _leave_out(self, error: WorkerError) -> bool:
-        """Whether the user's module itself broke the device, with inputs that can be left out. If so, they are left out
-        from now on."""
+        """Whether the user's module itself broke the device, with inputs that can be left out. If so, these inputs are
+        no longer used."""
         if not isinstance(error, DeviceLost) or not error.inputs or error.inputs in self._avoid:
             return False
         self._avoid.append(error.inputs)
@@ -453,8 +456,8 @@ class Environment:
                 raise
 
     def _most_seconds(self) -> dict[str, float]:
-        """Returns `most_seconds` of a comparison in the full tier: half of what is left of the budget. Empty without a
-        budget."""
+        """Returns the limit `most_seconds` for a comparison in the full tier: half of the rest of the budget. Empty
+        without a budget."""
         left = self.clock.left()
         return {"most_seconds": max(left / 2, 0.0)} if math.isfinite(left) else {}
 
@@ -468,7 +471,7 @@ class Environment:
         self.clock.check()
 
     def _warn_of_others(self) -> None:
-        """Emits a warning if other processes use the GPU, which makes timings unsafe."""
+        """Emits a warning if other processes use the GPU, because then timings are unreliable."""
         if self.device.target != "cuda":
             return
         others = cuda.other_processes(self.device.index)
@@ -476,8 +479,8 @@ class Environment:
             self.emit(Warned(message=f"{others} other processes use GPU {self.device.index}: timings are unsafe"))
 
     def _time(self, which: str) -> dict[str, Any]:
-        """Times the baseline `which`. If the worker is lost meanwhile, tries once more, because no candidate caused
-        that."""
+        """Times the baseline `which` ("eager" or "compile") and returns the worker's answer. If the worker is lost,
+        tries once more, because no candidate can be the cause."""
         try:
             return self._baseline_of(which)
         except WorkerError:
@@ -491,9 +494,9 @@ class Environment:
     def _call(
         self, method: str, params: dict[str, Any], blobs: tuple[bytes, ...] = (), *, timeout: float
     ) -> dict[str, Any]:
-        """Calls the worker. If the worker is lost, starts a new one, opens the task there and raises WorkerError; if
-        the user's module broke its device with inputs that can be left out, calls again instead. Raises OutOfTime if
-        the job's limit is reached meanwhile; then no new worker is started."""
+        """Calls the worker and returns its answer. If the worker is lost, starts a new one and opens the task there;
+        then calls again if the user's module broke the device with inputs that can be left out, else raises
+        WorkerError. Raises OutOfTime at the job's limit, and DeviceError if workers are lost too often."""
         self.clock.check()
         limit = min(timeout, self.clock.until_limit())
         try:
@@ -513,7 +516,7 @@ class Environment:
             raise
 
     def _begin_anew(self) -> None:
-        """Starts another worker and opens the task there. Raises OutOfTime if this takes until the job's limit."""
+        """Starts another worker and opens the task there. Raises OutOfTime if the job's limit comes first."""
         try:
             self.worker.restart(self.cancel, max(self.clock.until_limit(), 0.1))
             self._open()
@@ -550,8 +553,8 @@ def open_environment(
     clock: JobClock | None = None,
     nominal: bool = False,
 ) -> Iterator[Environment]:
-    """Opens an environment for the block; the worker stays alive afterwards. The parameters are those of `Environment`.
-    Raises UsageError, MissingError and Cancelled."""
+    """Yields an environment for the `with` block; the worker stays alive afterwards. The parameters are those of
+    `Environment`. Raises UsageError, MissingError and Cancelled."""
     sandbox = choose(sandbox_mode)
     environment = Environment(
         task,

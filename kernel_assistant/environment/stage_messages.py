@@ -42,7 +42,7 @@ HANGS = "mend what hangs or takes long there, or give it a longer --budget"
 
 
 def opening_seconds(clock: JobClock, *, again: bool = False) -> float:
-    """Returns how many seconds opening a job's task may take. With `again`, in another worker, they end at the job's
+    """Returns how many seconds opening a job's task may take. With `again` (in another worker), at most until the job's
     limit."""
     if again:
         return min(OPEN_SECONDS, max(clock.until_limit(), 0.1))
@@ -56,7 +56,7 @@ def open_task(
     seconds: float = OPEN_SECONDS,
     emit: Callable[[AnyEvent], None] | None = None,
 ) -> dict[str, Any]:
-    """Calls `open_task` in the worker and returns the answer. Raises as `call_naming_stages` does."""
+    """Calls the worker's method `open_task` and returns the answer. Raises as `call_naming_stages` does."""
     return call_naming_stages(worker, "open_task", params, cancel, seconds, emit)
 
 
@@ -90,7 +90,8 @@ def call_naming_stages(
 
 
 def of_slow_opening(clock: JobClock, operators: int) -> str:
-    """Returns a warning if opening the module has taken more than half of the budget, "" otherwise."""
+    """Returns a warning if opening the module has taken more than half of the budget, else "". `operators` is the
+    number of operators in its graph."""
     spent = clock.budget - clock.left()
     if not math.isfinite(spent) or spent <= clock.budget / 2:
         return ""
@@ -110,8 +111,8 @@ def of_side_effects(class_name: str, facts: dict[str, Any]) -> str:
 
 
 class StageMessages:
-    """Emits an event if a stage takes long. The object is called repeatedly while the worker sends nothing; `stage`
-    returns the present stage."""
+    """Emits a progress event if a stage takes long. The object is called repeatedly while the worker sends nothing;
+    `stage()` returns the name of the current stage."""
 
     def __init__(
         self,

@@ -1,6 +1,5 @@
-"""Decides which workers may be forked from the same template process: workers that would be in the same state after
-importing torch themselves.
-"""
+"""Decides which workers may be forked from the same template process: those that would be in the same state if each
+imported torch itself."""
 
 from __future__ import annotations
 
@@ -35,15 +34,15 @@ INHERITED = (
 
 @dataclass(frozen=True)
 class TemplateKey:
-    """`name` identifies a template process, which starts in `folder`."""
+    """Identifies a template process by `name`; it starts in `folder`."""
 
     name: str
     folder: str
 
 
 def key_of(python: str, env: dict[str, str]) -> TemplateKey | None:
-    """Returns the key of a worker's template. None if there can be no template: templates are off, the system lacks
-    something that they need, or the interpreter is a script, which may behave differently at each start."""
+    """Returns the key of the template process for a worker. None if there can be none: templates are off, the system
+    lacks something that they need, or the interpreter is a script, which may behave differently at each start."""
     if env.get(VARIABLE) == "off" or sys.platform != "linux" or not os.path.isabs(python):
         return None
     try:
@@ -59,7 +58,7 @@ def key_of(python: str, env: dict[str, str]) -> TemplateKey | None:
 
 
 def open_process(pid: int) -> int:
-    """Returns a file descriptor that becomes readable when the process ends. Raises OSError."""
+    """Returns a file descriptor (pidfd) that becomes readable when the process ends. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
     descriptor = int(libc.syscall(PIDFD_OPEN, pid, 0))
     if descriptor < 0:
@@ -73,8 +72,8 @@ def _is_program(path: str) -> bool:
 
 
 def _start_folder(env: dict[str, str]) -> str:
-    """Returns the folder in which a template starts: the current folder if a variable of the environment has relative
-    folders, else a fixed one."""
+    """Returns the folder in which a template starts: the current folder if `PYTHONPATH` or `LD_LIBRARY_PATH` has
+    relative folders, else a fixed one."""
     entries = [entry for name in FOLDERS if env.get(name) for entry in env[name].split(":")]
     return str(PROGRAM.parent) if all(entry.startswith("/") for entry in entries) else os.getcwd()
 
@@ -89,9 +88,8 @@ def _newest(folder: Path) -> int:
 
 
 def _inherited() -> list[str]:
-    """Returns the attributes of this process that a process inherits from its parent, apart from environment and
-    working folder. Raises OSError.
-    """
+    """Returns what a process inherits from this process, apart from environment and working folder: umask, user,
+    limits, namespaces and more. Raises OSError."""
     own = Path("/proc/thread-self")
     lines = (own / "status").read_text(encoding="utf-8").splitlines()
     kept = [line for line in lines if line.partition(":")[0] in INHERITED]

@@ -32,7 +32,7 @@ Answers = queue.Queue[tuple[dict[str, Any], tuple[bytes, ...]] | None]
 
 
 class StartingWorker:
-    """A worker that is being forked from a template, or started as a program if that fails. Used like a
+    """A worker that is being forked from a template process or, if that fails, started as a program. Used like a
     `subprocess.Popen`: its pipes exist at once; `pid` and `wait` wait for the process. Some thread has to call
     `settle`, which starts the process."""
 
@@ -48,7 +48,7 @@ class StartingWorker:
         self._settled, self._stop = threading.Event(), threading.Event()
 
     def settle(self) -> None:
-        """Starts the process. Returns when it exists or cannot be started."""
+        """Starts the process, and returns when it runs or could not be started."""
         order = self._order
         try:
             self._process = fork(order, self._connection, self._stop)
@@ -63,14 +63,14 @@ class StartingWorker:
             self._settled.set()
 
     def stop(self) -> None:
-        """Prevents the start of the process if it has not been started yet. Waits until it is decided whether there is
-        a process."""
+        """Prevents the start of the process, unless it has been started. Returns when it is certain whether there is a
+        process."""
         self._stop.set()
         self._settled.wait()
 
     @property
     def pid(self) -> int:
-        """The process number. Raises ProcessLookupError if no process was started."""
+        """The process number. Waits until the process is started; raises ProcessLookupError if it was not."""
         self._settled.wait()
         if self._process is None:
             raise ProcessLookupError("the worker was not started")
@@ -82,7 +82,7 @@ class StartingWorker:
         return NOT_STARTED if self._process is None else self._process.poll()
 
     def wait(self, timeout: float | None = None) -> int:
-        """Returns the exit status. Raises subprocess.TimeoutExpired."""
+        """Returns the exit status. Raises subprocess.TimeoutExpired after `timeout` seconds."""
         until = time.monotonic() + (timeout or 0.0)
         if not self._settled.wait(timeout):
             raise subprocess.TimeoutExpired(self._order.python, timeout or 0.0)
@@ -95,8 +95,8 @@ Process = subprocess.Popen[bytes] | StartingWorker
 
 
 class WorkerClient:
-    """One worker process. `call` may be used by one thread at a time; `kill` by any thread. A template process that is
-    started for this worker ends after `template_seconds` without a worker."""
+    """One worker process. `call` may be used by one thread at a time; `kill` by any thread. If a template process is
+    started for this worker, the template ends after it has had no worker for `template_seconds`."""
 
     def __init__(
         self,
@@ -118,7 +118,8 @@ class WorkerClient:
         self._launch()
 
     def another(self) -> WorkerClient:
-        """Starts another process of the same interpreter with the same environment, and returns its client at once."""
+        """Starts another process with the same interpreter and environment. Returns its client without waiting for
+        it."""
         return WorkerClient(
             self.python, log=self._log, env=self._env, measuring={}, template_seconds=self._template_seconds
         )
@@ -157,8 +158,8 @@ class WorkerClient:
         seconds: float = START_SECONDS,
         idle: Callable[[], None] = lambda: None,
     ) -> dict[str, Any]:
-        """Waits until the worker answers. Returns its answer to `hello`, with versions of Python and torch; `idle` is
-        called repeatedly meanwhile. Raises MissingError without a suitable torch."""
+        """Waits until the worker answers `hello`. Returns the answer, which has the versions of Python and torch.
+        `idle` is called repeatedly meanwhile. Raises MissingError if the interpreter has no suitable torch."""
         self.hello = self.call("hello", {}, timeout=min(seconds, START_SECONDS), cancel=cancel, idle=idle)
         if self.hello["protocol"] != PROTOCOL_VERSION:
             raise WorkerError(f"the worker speaks protocol {self.hello['protocol']}, not {PROTOCOL_VERSION}")
@@ -178,10 +179,11 @@ class WorkerClient:
         cancel: threading.Event | None = None,
         idle: Callable[[], None] = lambda: None,
     ) -> dict[str, Any]:
-        """Sends one request and waits for the answer. `idle` is called repeatedly meanwhile.
+        """Sends one request and returns the result. `idle` is called repeatedly while this waits.
 
         Raises UsageError, MissingError or WorkerError, depending on the answer. Cancellation (Cancelled) and a timeout
-        kill the process, because user code may be stuck in it."""
+        kill the process, because user code may be stuck in it.
+        """
         self._next += 1
         self.stage = ""
         self._send({"id": self._next, "method": method, "params": params}, blobs)
@@ -205,8 +207,7 @@ class WorkerClient:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Stops all processes of the worker that still exist, for the duration of the block, in which something else is
-        measured."""
+        """Pauses all processes of the worker during the `with` block, in which something else is measured."""
         self._signal(signal.SIGSTOP)
         try:
             yield
@@ -283,7 +284,7 @@ class WorkerTimeout(WorkerError):
 
 
 class WorkerEnded(WorkerError):
-    """The process has ended. `status` is as in `subprocess`: negative for a signal."""
+    """The process has ended. `status` is the exit status as in `subprocess`: negative for a signal."""
 
     def __init__(self, cause: str, status: int) -> None:
         super().__init__(cause)
@@ -318,20 +319,19 @@ def _read(process: Process, answers: Answers, ended: threading.Event) -> None:
 
 
 class DeviceLost(WorkerError):
-    """The worker's CUDA context is broken: the worker must be restarted. `inputs` names the inputs with which the
-    user's own module broke the context, "" if they are not known.
-    """
+    """The worker's CUDA context is broken, so that the worker must be restarted. `inputs` names the inputs with which
+    the user's own module broke the context, "" if they are not known."""
 
     inputs = ""
 
 
 class DeviceOutOfMemory(UsageError):
-    """The device has too little free memory for the task, which is too large or runs beside other programs."""
+    """The device has too little free memory for the task: the task is too large, or other programs use the memory."""
 
 
 def failure(error: dict[str, Any]) -> KernelAssistantError:
-    """Returns the exception for an error answer. Its class depends on the cause: the user's module, the machine, or
-    this tool."""
+    """Returns the exception for an error that a worker answered with. Its class says whether the user's module, the
+    machine or this tool is the cause."""
     kind, message = error["kind"], error["message"]
     next_step, detail = error.get("next_step", ""), error.get("detail", "")
     if kind in MISSING_KINDS:

@@ -44,8 +44,8 @@ def _watch(file: int, ended: threading.Event) -> None:
 
 
 def shorten(file: int) -> None:
-    """Cuts the middle out of a file that is longer than LONGEST. If several workers share the file, only one of their
-    watchers cuts it."""
+    """Cuts the middle out of the file with the descriptor `file` if it is longer than LONGEST bytes. If several threads
+    watch the same file, only one of them cuts it."""
     if os.fstat(file).st_size <= LONGEST:
         return
     try:

@@ -1,4 +1,4 @@
-"""Forks workers from a template process that has torch imported, so that the workers need not import torch
+"""Forks workers from a template process that has imported torch, so that the workers need not import it
 (docs/templates.md).
 
 A template belongs to this process, or is shared by all processes of a user that name the same folder. If a template
@@ -42,10 +42,9 @@ PIDFD_INFO_EXIT = 1 << 3
 
 @dataclass(frozen=True)
 class WorkerOrder:
-    """A request to start a worker. `files` are descriptors of its stdin, stdout, stderr and working folder. If a
-    template that belongs to this process is started for the request, the template ends after `idle_seconds` without a
-    worker.
-    """
+    """A request to start a worker. `files` are descriptors of its stdin, stdout, stderr and working folder. If this
+    process has to start a template of its own for the request, that template ends once it has had no worker for
+    `idle_seconds`."""
 
     python: str
     env: dict[str, str]
@@ -56,15 +55,15 @@ class WorkerOrder:
 
 @dataclass(frozen=True)
 class TemplateConnection:
-    """A connection to a template. `fresh`: whether the template was started for this connection."""
+    """A connection to a template. `fresh` says whether the template was started for this connection."""
 
     channel: socket.socket
     fresh: bool
 
 
 def fork(order: WorkerOrder, connection: TemplateConnection | None, stop: threading.Event) -> ForkedWorker | None:
-    """Returns a worker forked from the template. None if forking fails, or if `stop` is set before the template
-    answers."""
+    """Returns a worker forked from the template at the other end of `connection`. None if there is no template, if
+    forking fails, or if `stop` is set before the template answers."""
     until = time.monotonic() + ANSWER_SECONDS
     while connection is not None:
         forked = _ask(connection.channel, order, stop, until)
@@ -80,8 +79,8 @@ def fork(order: WorkerOrder, connection: TemplateConnection | None, stop: thread
 
 
 class ForkedWorker:
-    """A worker process that is a child of its template. Used like a `subprocess.Popen`: its process number is not
-    reused before its status is read, unless the template has died."""
+    """A worker process that is a child of its template. Used like a `subprocess.Popen`. Unless the template has died,
+    the process number is not reused before the exit status is read."""
 
     def __init__(self, pid: int, connection: socket.socket) -> None:
         self.pid = pid
@@ -99,7 +98,7 @@ class ForkedWorker:
             return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Returns the exit status. Raises subprocess.TimeoutExpired."""
+        """Returns the exit status. Raises subprocess.TimeoutExpired after `timeout` seconds."""
         _readable(self._descriptor, timeout)
         code = self.poll()
         if code is None:
@@ -107,7 +106,8 @@ class ForkedWorker:
         return code
 
     def _status(self) -> int:
-        """Returns the exit status from the template, which then releases the process number."""
+        """Returns the exit status, which the template reports; the template then lets the system reuse the process
+        number."""
         self._connection.settimeout(STATUS_SECONDS)
         frame = None
         with suppress(OSError, FrameError), self._connection.makefile("rb") as stream:
@@ -119,7 +119,7 @@ class ForkedWorker:
 
 @dataclass(frozen=True)
 class _OwnTemplate:
-    """A template that belongs to this process. It ends when this process closes `control`."""
+    """A template that only this process uses. It ends when this process closes `control`."""
 
     control: socket.socket
     process: subprocess.Popen[bytes]
@@ -137,16 +137,15 @@ class _OwnTemplate:
 
 @dataclass
 class _Templates:
-    """The templates that this process uses. `refused` has the names of templates that failed just after they were
-    started; these are not started again."""
+    """The templates that this process has started, by name. `refused` has the names of those that failed right after
+    their start; they are not started again."""
 
     own: dict[str, _OwnTemplate] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def connect(self, order: WorkerOrder) -> TemplateConnection | None:
-        """Connects to the template for `order`, and starts the template if there is none. Returns None if that
-        fails."""
+        """Connects to the template for `order`, and starts it if there is none. Returns None if that fails."""
         if order.key.name in self.refused:
             return None
         try:
@@ -168,7 +167,7 @@ class _Templates:
             own.process.poll()
 
     def after_fork(self) -> None:
-        """Runs in a forked child of this process, which must not use its parent's templates."""
+        """Forgets all templates in a forked child of this process, because a child must not use those of its parent."""
         for own in self.own.values():
             own.control.close()
         self.own, self.lock = {}, threading.Lock()
@@ -226,8 +225,8 @@ def _connect_shared(folder: str, order: WorkerOrder) -> TemplateConnection | Non
 
 
 def _start_shared(address: str, order: WorkerOrder) -> None:
-    """Starts a shared template. It accepts connections at once and answers when torch is imported. The process that is
-    started here forks the template and ends."""
+    """Starts a shared template that listens at `address`. It accepts connections at once and answers when torch is
+    imported. The process that is started here forks the template and ends."""
     Path(address).unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
@@ -238,7 +237,8 @@ def _start_shared(address: str, order: WorkerOrder) -> None:
 
 @contextmanager
 def _private(folder: str) -> Iterator[str]:
-    """Yields a path to `folder` that is short enough for a socket's address. Raises OSError if others can access it."""
+    """Yields a path to `folder` that is short enough for a socket's address. Raises OSError if other users have
+    access."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         status = os.fstat(descriptor)
@@ -250,7 +250,7 @@ def _private(folder: str) -> Iterator[str]:
 
 
 def _dial(address: str) -> socket.socket | None:
-    """Connects to a socket. Returns None if nobody listens. Raises OSError, also if another user listens."""
+    """Connects to a socket. Returns None if no process listens there. Raises OSError, also if another user listens."""
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.settimeout(ANSWER_SECONDS)
@@ -292,7 +292,8 @@ def _readable(descriptor: int, seconds: float | None) -> bool:
 
 
 def _status_from_kernel(descriptor: int) -> int:
-    """Returns the exit status from the kernel: Linux 6.15 and newer keep it for holders of a pidfd."""
+    """Returns the exit status from the kernel: Linux 6.15 and newer keep it for holders of a pidfd. Returns
+    UNKNOWN_STATUS on older systems."""
     until = time.monotonic() + STATUS_SECONDS
     while time.monotonic() < until:
         info = bytearray(struct.pack("Q56x", PIDFD_INFO_EXIT))

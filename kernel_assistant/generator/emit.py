@@ -45,14 +45,15 @@ def emit(graph: OpGraph, schedule: Schedule) -> Candidate:
 
 
 def canonical_text(task: Canonical, schedule: Schedule) -> str:
-    """The candidate that computes `task` as `schedule` says, as text. Sizes and numbers appear under their names in
-    `task`; `agent/directives.py` reads the text back. Raises Unsupported if the generator cannot write the
-    candidate."""
+    """The text of the candidate that computes `task` as `schedule` says. Sizes and numbers appear under their names in
+    `task`; `agent/directives.py` reads the text back. Raises Unsupported if the generator cannot write the candidate.
+    """
     return text_of(emit(named_graph(task), schedule))
 
 
 def text_of(candidate: Candidate) -> str:
-    """A candidate of the generator as one text, without the comment lines that hold its graph."""
+    """A candidate of the generator, its plan and its source, as one text without the comment lines that hold
+    its graph."""
     lines = candidate.sources[SOURCE[candidate.plan.target]].split("\n")
     return written(candidate.plan, "\n".join(line for line in lines if not line.startswith(GRAPH_MARK)))
 

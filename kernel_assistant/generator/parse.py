@@ -1,4 +1,4 @@
-"""The inverse of `emit`: graph and schedule of a candidate that `emit` wrote."""
+"""Reads graph and schedule from a candidate that `emit` wrote; the inverse of `emit`."""
 
 from __future__ import annotations
 

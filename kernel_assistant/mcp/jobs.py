@@ -33,7 +33,7 @@ async def submit(settings: Settings, task: KernelTask, options: JobOptions) -> s
 
 
 async def finish(settings: Settings, job: str, report: Report, *, cancel_with_call: bool) -> OptimizeResult:
-    """Watch a job from its first event to its end, and return its result. Raises the job's failure.
+    """Watch a job from its first event to its end, and return its result. Raises the error of a job that failed.
 
     With `cancel_with_call` the job is cancelled if the call is cancelled or its client disconnects.
     """

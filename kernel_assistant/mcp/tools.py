@@ -218,8 +218,8 @@ def _undo(wanted: given.UndoArguments) -> Answer:
 
 
 def _result_answer(job_result: OptimizeResult, job: str, *, sources: bool) -> Answer:
-    """A job's result as plain data. Jobs of some kinds add the times of lines or the evaluation, `sources` the
-    sources."""
+    """A job's result as plain data. Times of lines or an evaluation are added if the job has them, the kernels' sources
+    with `sources`."""
     answer = brief(job_result, job)
     lines = read_lines(job_result)
     if lines is not None:

@@ -27,7 +27,7 @@ class EpisodeView:
 
 @dataclass(frozen=True)
 class PolicyAction:
-    """One turn: candidates to evaluate in `tier`, or `finished` when there is nothing more to try.
+    """The policy's action in one turn: candidates to evaluate in `tier`, or `finished` if there is nothing more to try.
 
     `conversation` is the number (from 1) of the conversation that the action comes from, 0 for none.
     """

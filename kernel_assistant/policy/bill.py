@@ -1,4 +1,4 @@
-"""Bill: the spending of all conversations of a job together, and the rest of the job's limit of money."""
+"""Bill: the spending of all conversations of a job together, and the money that is left of the job's limit."""
 
 from __future__ import annotations
 

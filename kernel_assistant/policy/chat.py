@@ -1,8 +1,9 @@
 """ChatClient: a model behind any OpenAI-compatible endpoint, used through the official client, with streamed replies.
 
 A request is an asyncio task, so that a cancel ends it in any phase (connecting, waiting, reading) and closes the
-connection, at which servers stop generating. Retries are made here, because the client's own would not notice a cancel
-while they wait."""
+connection, at which servers stop generating. Retries are made here, because the openai client would not notice a cancel
+while it waits for its next attempt.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +39,10 @@ class ChatSettings:
     """Settings of a client. `silence` is the longest time without data (connecting, first token, between tokens), in
     seconds.
 
-    `seed` makes sampling repeatable where the server supports it; best of N gives each conversation its own seed. Some
-    failed attempts do not count: while `comes_back()` is true, because a server of ours is restarting; and while a
-    server is busy, which is asked again, at the time that it names or after a pause, until the request is cancelled.
+    `seed` makes sampling repeatable where the server supports it; best of N gives each conversation its own seed. Two
+    kinds of failed attempts do not count: attempts while `comes_back()` is true (our own server is restarting), and
+    attempts that a busy server refuses. They are repeated, at the time that the server names or after a pause, until
+    the request is cancelled.
     """
 
     url: str
@@ -57,7 +59,8 @@ class ChatSettings:
 
 
 class ChatClient:
-    """See `ModelClient`. Raises MissingError where the `openai` package is not installed."""
+    """A client of an OpenAI-compatible endpoint; see `ModelClient`. Raises MissingError if the `openai` package is not
+    installed."""
 
     def __init__(self, settings: ChatSettings) -> None:
         self._settings = settings
@@ -106,7 +109,7 @@ class ChatClient:
 
     def _speaks_plainer(self, error: Exception) -> bool:
         """Leaves out or renames optional fields in later requests, if the server may have refused them. Returns whether
-        that changed anything."""
+        later requests will differ."""
         if not refuses_words(error):
             return False
         if "max_completion_tokens" in str(error) and self._bound != "max_completion_tokens":

@@ -1,4 +1,4 @@
-"""Names the ways in which an endpoint can fail."""
+"""Classifies the ways in which a request to an endpoint can fail."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def is_worth_retrying(error: PolicyError) -> bool:
 
 
 def refuses_tools(error: Exception) -> bool:
-    """Whether the endpoint refused the request because it had tools: the model has none, or the server no parser for
-    its calls."""
+    """Whether the endpoint refused the request because of its tools: the model cannot call tools, or the server cannot
+    parse the calls."""
     import openai
 
     return isinstance(error, openai.APIStatusError) and "tool" in str(error).lower()
@@ -46,7 +46,7 @@ def refuses_words(error: Exception) -> bool:
 
 
 def failure_of(error: Exception, url: str) -> PolicyError:
-    """The named failure for an exception of the client, of HTTP, or of parsing the reply."""
+    """The `PolicyError` for an exception of the openai client, of HTTP, or of parsing the reply."""
     import httpx2
     import openai
 

@@ -1,4 +1,4 @@
-"""Puts a streamed chat completion together."""
+"""Assembles a streamed chat completion to one message."""
 
 from __future__ import annotations
 
@@ -48,13 +48,14 @@ class StreamedReply:
         return ReplySoFar("".join([*self._reasoning, *self._text, *written]), self._chunks, now - self._began)
 
     def stop(self) -> None:
-        """Ends the reply here. Its last call is left out, because it may be incomplete."""
+        """Ends the reply here. Its last tool call is left out, because it may be incomplete."""
         self._finish = STOPPED
         if self._calls:
             self._calls.pop(max(self._calls))
 
     def whole(self, document: Any, seconds: float) -> Message:
-        """The reply of a server that sent it as one JSON document. Raises PolicyError for anything else."""
+        """Returns the reply of a server that sent it as one JSON document instead of a stream. Raises PolicyError for
+        any other answer."""
         if not isinstance(document, dict) or not document.get("choices"):
             error = document.get("error") if isinstance(document, dict) else None
             raise _nonsense(str(error or document)[:200])
@@ -66,7 +67,7 @@ class StreamedReply:
         return self.message(seconds)
 
     def message(self, seconds: float) -> Message:
-        """The whole reply. Raises PolicyError where the stream ended before the reply did."""
+        """The whole reply. Raises PolicyError if the stream ended before the reply was complete."""
         if not self._chunks:
             raise _nonsense("no event of a stream came")
         if not self._finish:
@@ -134,7 +135,8 @@ def _chunk(document: dict[str, Any]) -> Any:
 
 
 def _call(index: int, call: dict[str, str]) -> ToolCall:
-    """The call. It always gets a name, because servers refuse later requests that contain a call without a name."""
+    """The tool call number `index` of a reply. It always gets a name, because servers refuse later requests that
+    contain a call without a name."""
     return ToolCall(
         id=call["id"] or f"call_{index}",
         name=_sound(call["name"]) or "unnamed",

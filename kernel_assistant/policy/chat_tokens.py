@@ -1,4 +1,4 @@
-"""TokenClient: a small model behind a server that takes prompts as tokens (vLLM). Tokens in, tokens out.
+"""TokenClient: a small model behind a server that takes prompts as tokens and returns tokens (vLLM).
 
 Sampled tokens are sent back unchanged, and nothing is tokenised twice: the prompt of a turn is the previous prompt, the
 tokens of its reply, and the messages since then. The server renders no template and parses no calls.
@@ -44,15 +44,15 @@ def takes_tokens(url: str, key: str, model: str) -> bool:
 
 
 class TokenClient(ChatClient):
-    """See `ModelClient` and `ChatClient`; the default temperatures are those of the embedded model."""
+    """A `ChatClient` that sends prompts as tokens. The default temperatures are those of the embedded model."""
 
     def __init__(self, settings: ChatSettings) -> None:
         super().__init__(settings)
         self._known: dict[str, tuple[int, ...]] = {}
 
     async def prompt(self, request: Request) -> list[int]:
-        """The tokens of a prompt. Raises the client's errors, and PolicyError or ValueError for an invalid answer of
-        the server."""
+        """The tokens of a prompt. Raises the errors of the openai client, and PolicyError or ValueError for an invalid
+        answer of the server."""
         parts = [
             piece if piece.ids is not None else PromptPiece(piece.text, piece.special, await self._tokens(piece))
             for piece in pieces(request.messages, tools=request.tools)

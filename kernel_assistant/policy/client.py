@@ -18,7 +18,7 @@ class PolicyError(KernelAssistantError):
 
     `unreachable`, `timeout`, `refused` (4xx), `busy` (429, 529), `server` (5xx, or an error in the stream), `truncated`
     (the stream ended in the middle), `nonsense` (not the protocol), `context` (the conversation is too long), `engine`
-    (our own process). `after` is how many seconds a server asks to wait, 0 if it does not say.
+    (our own engine process failed). `after` is how many seconds a server asks to wait, 0 if it does not say.
     """
 
     def __init__(self, kind: str, cause: str, next_step: str = "", *, after: float = 0.0) -> None:
@@ -37,7 +37,7 @@ class ReplySoFar:
 
     @property
     def rate(self) -> float:
-        """The tokens per second after the first token; 0 before the second one."""
+        """The tokens per second after the first token; 0 before the second token."""
         return (self.tokens - 1) / self.seconds if self.tokens > 1 and self.seconds > 0 else 0.0
 
 
@@ -60,7 +60,7 @@ class Request:
 
 
 class ModelClient(Protocol):
-    """Messages in, one assistant message out. Used by one thread at a time.
+    """A language model that takes messages and returns one assistant message. Used by one thread at a time.
 
     `context_tokens` is the largest number of tokens of a prompt and its reply together.
     """

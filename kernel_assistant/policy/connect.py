@@ -28,9 +28,9 @@ CONTEXT_TOKENS = 128_000
 @dataclass(frozen=True)
 class ModelConnection:
     """Makes clients for one model; each conversation has its own client, with its own seed. `compact` selects the
-    profile. `turns` is the most replies of a conversation, 0 for any number. With `tokens`, prompts are sent as token
-    ids. `earlier`: the model writes kernels in the language of earlier versions. `first` holds the first replies of an
-    embedded model."""
+    compact prompts and tools for small models. `turns` is the most replies of a conversation, 0 for any number. With
+    `tokens`, prompts are sent as token ids. `earlier`: the model writes kernels in the language of earlier versions.
+    `first` holds the first replies of an embedded model."""
 
     endpoint: Endpoint | None
     context_tokens: int
@@ -64,8 +64,8 @@ class ModelConnection:
 
 
 def connect(settings: Settings, endpoint: str, model: str) -> ModelConnection:
-    """Find the model and ask its server. If `endpoint` is given, it is used, and `model` is the name of the model at
-    that endpoint.
+    """Finds the model, and asks its server for the model's name and context. If `endpoint` is given, it is used, and
+    `model` is the name of the model at that endpoint.
 
     Raises NoModelError, MissingError (also for an endpoint that cannot be reached) and UsageError.
     """
@@ -106,7 +106,8 @@ def _comes_back(endpoint: Endpoint, settings: Settings) -> bool:
 
 
 def _served(url: str, key: str, wanted: str, known: str) -> tuple[str, int]:
-    """The name of the model to request, and its context in tokens, from `GET /models`, which not every server has."""
+    """The name of the model to request (`known` if it is given), and its context in tokens, from `GET /models`, which
+    not every server supports."""
     openai = library()
     client = openai.OpenAI(base_url=url, api_key=key or "none", timeout=ASK_SECONDS, max_retries=1)
     try:
@@ -123,7 +124,7 @@ def _served(url: str, key: str, wanted: str, known: str) -> tuple[str, int]:
 
 
 def _context(model: Any, url: str, key: str) -> int:
-    """The context in tokens that vLLM or llama.cpp reports, else the default."""
+    """The context in tokens that vLLM or llama.cpp reports for `model`, an entry of `GET /models`; else the default."""
     meta = getattr(model, "meta", None)
     made_for = meta.get("n_ctx_train") if isinstance(meta, dict) else None
     length = getattr(model, "max_model_len", None) or (made_for and (_given_context(url, key) or made_for))

@@ -1,4 +1,4 @@
-"""EmbeddedClient: a small model in a llama.cpp process of ours, tokens in and tokens out."""
+"""EmbeddedClient: a small model in a llama.cpp process of ours, which takes and returns tokens."""
 
 from __future__ import annotations
 
@@ -34,9 +34,7 @@ def is_first(request: Request) -> bool:
 
 
 class FirstReplyCache:
-    """First replies of all conversations about a job, each of them different. Thread-safe: replies are generated one at
-    a time.
-    """
+    """Gives each conversation about a job another first reply. Thread-safe: replies are generated one at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -59,8 +57,8 @@ class FirstReplyCache:
 
 
 class EmbeddedClient:
-    """See `ModelClient`. All conversations of the process share the engine, those about the same job share `first`;
-    replies after the first are sampled."""
+    """A `ModelClient` for a model in a llama.cpp process of ours. All conversations of the process share the engine,
+    those about the same job share `first`; replies after the first are sampled."""
 
     def __init__(
         self, engine: LocalEngine, name: str, *, seed: int | None = None, first: FirstReplyCache | None = None

@@ -1,5 +1,5 @@
-"""GeneratorPolicy: tries the generator's schedules, one safe candidate first, then batches around the best measured
-schedule."""
+"""GeneratorPolicy: tries the generator's schedules, first one that is safe, then batches close to the fastest schedule
+so far."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kernel_assistant.records import Evaluation, Numerics, OpGraph, Outcome
 #: Most candidates of one turn, and of one episode.
 BATCH = {"cpu": 3, "cuda": 14}
 MOST = {"cpu": 16, "cuda": 64}
-#: At this share of the roofline there is nothing left to find.
+#: The search ends when the best schedule reaches this share of the roofline.
 ROOFLINE_REACHED = 0.97
 #: Differences below this do not count as an effect of a parameter.
 NO_EFFECT = 0.01
@@ -34,7 +34,7 @@ class ScheduleResult:
 
 
 class GeneratorPolicy:
-    """Searches schedules by successive refinement. Its answer depends on the view only, with no state of its own."""
+    """Searches schedules by successive refinement. Its answer depends only on the view; the object has no state."""
 
     name = "generator"
 

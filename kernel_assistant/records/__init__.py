@@ -1,4 +1,5 @@
-"""Frozen, validated records with a JSON round trip. Nothing here imports anything of the project but `errors`."""
+"""Records: frozen, validated structs that convert to JSON and back. Apart from each other, the modules here import only
+`errors` of this project."""
 
 from __future__ import annotations
 

@@ -1,17 +1,18 @@
 """Candidate: a launch plan and its sources. No Python of a candidate ever runs.
 
-Every launcher has one C ABI. For each distinct symbol of the plan a struct is generated into `plan.h`:
+Every kernel takes one struct as its argument. For each kernel name (symbol) of the plan, the struct is generated into
+`plan.h`:
 
     typedef struct { const float* x0; float* out0; int64_t rows; } softmax_rows_args;
 
 CPU:   extern "C" void softmax_rows(const softmax_rows_args* a);
 CUDA:  extern "C" __global__ void softmax_rows(const __grid_constant__ softmax_rows_args a);
 
-On CUDA the plan carries grid, block and dynamic shared memory as expressions, so that no host code of a candidate
-exists. Integer expressions range over the plan's dimensions: `B*16`, `cdiv(B*1024, 4)`, `min(B, 128)`.
+On CUDA the plan carries grid, block and dynamic shared memory as expressions, so that a candidate has no host code.
+Integer expressions range over the plan's dimensions: `B*16`, `cdiv(B*1024, 4)`, `min(B, 128)`.
 
-A launch with `library` calls an operation of cuBLASLt or cuDNN instead (CUDA only, `records/library.py`), one with
-`call` an operator of PyTorch that the module itself calls (`records/residual.py`).
+A launch with `library` calls an operation of cuBLASLt or cuDNN instead (CUDA only, `records/library.py`); a launch with
+`call` calls an operator of PyTorch, as the module itself does~ (`records/residual.py`).
 """
 
 from __future__ import annotations
@@ -39,11 +40,12 @@ class BufferSpec(Record, frozen=True, kw_only=True):
 
 
 class Launch(Record, frozen=True, kw_only=True):
-    """One launch. `args` pairs a struct field with a buffer name or an integer expression, in order of the struct.
+    """One launch. `args` has a pair (field, value) for each field of the kernel's struct, in order; a value is a
+    buffer's name or an integer expression.
 
     With `library` (an operation such as "cublaslt.matmul") there is no kernel: `symbol` is a label, `settings` are the
     static settings of the operation, and grid, block and shared memory keep their defaults. With `call` there is no
-    kernel either: `args` pairs the values in `call.specs`, which are values of the task's graph, with buffers.
+    kernel either: the fields in `args` are names of the graph's values in `call.specs`, each paired with a buffer.
     """
 
     symbol: str
@@ -80,10 +82,11 @@ class Launch(Record, frozen=True, kw_only=True):
 class Plan(Record, frozen=True, kw_only=True):
     """The launches to run, in order, and the buffers that they use.
 
-    `inputs` are the graph's inputs, parameters and buffers that the kernels read, by graph name; `outputs` are the
-    module's tensor outputs in order; `scratch` is uninitialised memory that lives for one call. The launches in
-    `prepare` fill the buffers in `packed`: they run once, and again when a parameter's version changes. `residual`
-    names graph nodes that stay PyTorch calls (empty: everything is in our kernels). `schedule` is the schedule as text.
+    `inputs` are the graph's inputs, parameters and buffers that the kernels read, under their names in the graph;
+    `outputs` are the module's tensor outputs in order; `scratch` is uninitialised memory that lives for one call. The
+    launches in `prepare` fill the buffers in `packed`: they run once, and again when a parameter's version changes.
+    `residual` names the graph nodes that PyTorch still runs (none: our kernels compute everything). `schedule` is the
+    schedule as text.
     """
 
     target: str
@@ -168,7 +171,8 @@ class Plan(Record, frozen=True, kw_only=True):
 
 
 class Candidate(Record, frozen=True, kw_only=True):
-    """A plan and its sources (file name → text). Only `.cu`, `.cuh`, `.cpp` and `.h` files, no folders but `ka/`."""
+    """A plan and its sources (file name → text). File names end with `.cu`, `.cuh`, `.cpp` or `.h`; the only folder is
+    `ka/`."""
 
     plan: Plan
     sources: dict[str, str]
@@ -183,5 +187,5 @@ class Candidate(Record, frozen=True, kw_only=True):
             raise ValueError("a candidate needs at least one source file")
 
     def hash(self) -> str:
-        """Content hash of plan and sources; the origin does not count."""
+        """The hash of plan and sources, in hexadecimal; the origin does not affect it."""
         return content_hash([self.plan, self.sources])

@@ -1,4 +1,5 @@
-"""The canonical form of a graph: its numbers are replaced by names, so that one computation has one text at all sizes.
+"""The canonical form of a graph: its numbers are replaced by names, so that a computation has the same text at all
+sizes.
 
 Literal sizes above 1 become D0, D1, … and floating-point literals C0, C1, …, in the order in which the text names them;
 equal numbers share a name. Free dimensions keep their names (B, B2, …). Values that say *how* an operator works stay
@@ -61,16 +62,17 @@ _PRODUCT = re.compile(r"\w+(?:\*\w+)*$")
 
 
 class Canonical(Record, frozen=True, kw_only=True):
-    """A graph with names instead of numbers. `sizes` (D0 → 768) and `constants` (C0 → 1e-05) say which number each name
-    stands for. Made by `canonical`."""
+    """A graph with names instead of numbers, made by `canonical`. `sizes` (D0 → 768) and `constants` (C0 → 1e-05) map
+    each name to its number."""
 
     graph: OpGraph
     sizes: dict[str, int]
     constants: dict[str, float]
 
     def text(self) -> str:
-        """The graph as text for a model, one line for each value. Left out are dtypes equal to the first input's,
-        shapes equal to the first operand's, and overloads. Different computations have different texts."""
+        """The graph as text for a model, one line for each value. A dtype is omitted if the first input has the same, a
+        shape if the first operand has the same, and overload names always. Different computations have different texts.
+        """
         graph = self.graph
         shapes = {value.name: value.spec.shape for value in graph.inputs}
         usual = graph.inputs[0].spec.dtype if graph.inputs else ""
@@ -89,7 +91,7 @@ class Canonical(Record, frozen=True, kw_only=True):
         return "\n".join(lines) + "\n"
 
     def key(self) -> str:
-        """Hash of the text: graphs that differ in numbers alone have the same hash."""
+        """The hash of the graph's text: graphs that differ only in numbers have the same hash."""
         return content_hash(self.text())
 
     def concrete(self) -> OpGraph:
@@ -111,9 +113,8 @@ class Canonical(Record, frozen=True, kw_only=True):
 
 def canonical(graph: OpGraph) -> Canonical:
     """The canonical form of `graph`. Values are renamed to x0, p0, b0, n0, …, unless all have such names already, as in
-    graphs of the worker's exporter. In that case a source that uses the names of `Canonical.graph` fits `graph` as
-    well.
-    """
+    graphs of the worker's exporter. In that case, kernel sources that use the names of `Canonical.graph` also fit
+    `graph`."""
     graph = _renumbered(graph)
     sizes: dict[int, str] = {}
     constants: dict[float, str] = {}
@@ -151,13 +152,13 @@ def canonical(graph: OpGraph) -> Canonical:
 
 
 def factors(text: str) -> list[str]:
-    """The factors of a product of names and numbers; anything else is one factor."""
+    """The factors of a product of names and numbers, such as `B*16`; any other text is returned as the only factor."""
     return text.split("*") if _PRODUCT.match(text) else [text]
 
 
 def mapped(graph: OpGraph, size: Callable[[str], str], item: Callable[[Item, bool], Item]) -> OpGraph:
-    """The graph with sizes and operands replaced by `size` and `item`, which are called in the order of the text. The
-    second argument of `item` says whether the operand is part of a shape."""
+    """The graph with each size replaced by `size(...)` and each operand by `item(...)`, in the order of the graph's
+    text. The second argument of `item` says whether the operand is part of a shape."""
 
     def spec(of: TensorSpec) -> TensorSpec:
         strides = None if of.strides is None else tuple(map(size, of.strides))

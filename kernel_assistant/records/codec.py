@@ -1,4 +1,4 @@
-"""JSON round trip of records. Decoding validates: a malformed document raises `UsageError`, never passes."""
+"""Converts records to JSON and back. Decoding validates: a malformed document raises `UsageError`."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def encode(record: object) -> bytes:
-    """Canonical JSON: equal records give equal bytes (used for content hashes)."""
+    """The record as canonical JSON: equal records give equal bytes, which content hashes need."""
     return msgspec.json.encode(record, order="deterministic")
 
 
 def _prepare(kind: type[Any]) -> None:
-    """Build msgspec's decoder for a type under a lock. If a second thread uses a type, or a type inside it, while
+    """Builds msgspec's decoder for a type, under a lock. If a second thread uses a type, or a type inside it, while
     msgspec (0.22) first analyses it, the process crashes."""
     if kind not in _prepared:
         with _preparing:
@@ -36,7 +36,8 @@ def _prepare(kind: type[Any]) -> None:
 
 
 def decode(data: bytes | str, kind: type[T]) -> T:
-    """Inverse of `encode`. Raises UsageError naming the field that does not fit."""
+    """The record of type `kind` in a JSON document: the inverse of `encode`. Raises UsageError, which names the field
+    that does not fit."""
     _prepare(kind)
     try:
         return msgspec.json.decode(data, type=kind)
@@ -57,7 +58,7 @@ def from_builtins(data: Any, kind: type[T]) -> T:
 
 
 def to_builtins(record: object) -> Any:
-    """Plain dicts, lists, strings and numbers, ready for the wire."""
+    """The record as plain dicts, lists, strings and numbers: the form in which it is sent to other processes."""
     return msgspec.to_builtins(record)
 
 

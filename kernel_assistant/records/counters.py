@@ -6,7 +6,7 @@ from kernel_assistant.records.codec import Record
 
 
 class KernelCounters(Record, frozen=True, kw_only=True):
-    """One launch, with caches flushed before it. Shares are between 0 and 1.
+    """The counters of one launch, before which the caches were flushed. Shares are between 0 and 1.
 
     `memory` and `compute` are shares of the peak rates of DRAM and of the multiprocessors. `occupancy` is the share of
     the warps that a multiprocessor can hold, averaged while it was active. `l2_hits` is the share of requested sectors

@@ -10,8 +10,8 @@ from kernel_assistant.records.codec import Record
 
 
 class Tier(str, Enum):
-    """How thorough an evaluation is. `verify` ends after verification, on the inputs of `quick`: for rewards that
-    ignore speed. `quick` steers search and training; only `full` is reported to a person."""
+    """How thorough an evaluation is. `verify` ends after verification, with the inputs of `quick`; it is for rewards
+    that ignore speed. `quick` steers search and training; only `full` is reported to a person."""
 
     verify = "verify"
     quick = "quick"
@@ -45,7 +45,7 @@ class Outcome(str, Enum):
 class Baseline(Record, frozen=True, kw_only=True):
     """Times of the reference in milliseconds; `compile_ms` is None until `torch.compile` has been measured.
 
-    `floor_ms` is the roofline's lower bound, 0 where the device's bandwidth is unknown.
+    `floor_ms` is the roofline (a lower bound of the time), 0 if the device's bandwidth is unknown.
     """
 
     eager_ms: float
@@ -87,8 +87,8 @@ class Mismatch(Record, frozen=True, kw_only=True):
 class Accuracy(Record, frozen=True, kw_only=True):
     """Errors against a float64 run of the reference; each is the worst over all inputs tried.
 
-    `error` is max |candidate - float64|. `reference_error` is the same for PyTorch in the task's dtype at the same
-    flags; `error_ratio` is `error` over `reference_error` (0/0 is 1). `relative_error` is ‖candidate -
+    `error` is max |candidate - float64|. `reference_error` is that of PyTorch in the task's dtype, under the same
+    precision flags; `error_ratio` is `error` over `reference_error` (0/0 is 1). `relative_error` is ‖candidate -
     float64‖₂/‖float64‖₂. `reference` is "f64", or "same dtype" if the module cannot run in float64: PyTorch's error is
     then not known.
     """
@@ -113,26 +113,26 @@ class KernelResources(Record, frozen=True, kw_only=True):
     stack_bytes: int = 0
 
 
-#: A call that takes this many times what it takes in a graph is bound by the host.
+#: If a call takes more than this multiple of its time in a CUDA graph, the host's launch overhead limits it.
 LAUNCH_BOUND = 1.1
 
 
 def ranked_ms(candidate_ms: float, graph_ms: float | None) -> float:
     """The time in milliseconds by which candidates are compared with each other: `graph_ms` if launching takes more
-    than about a tenth of a call, else `candidate_ms`. The time of such a call depends on the speed of the host, which
-    differs from block to block."""
+    than about a tenth of a call, else `candidate_ms`. The time for launching depends on the speed of the host, which
+    varies between measurements."""
     return graph_ms if graph_ms is not None and candidate_ms > LAUNCH_BOUND * graph_ms else candidate_ms
 
 
 class Timing(Record, frozen=True, kw_only=True):
-    """Milliseconds per call, medians; speed-ups are baseline over candidate from paired blocks, with 99.9% intervals
-    (`_ci`).
+    """Times are medians in milliseconds per call. Speed-ups are baseline time over candidate time in paired blocks of
+    calls, with 99.9% intervals (`_ci`).
 
     `candidate_ms` is the time of a call as a user makes it. `graph_ms` is the time of the same calls in one CUDA graph,
     without the host's launch overhead; it is measured in the quick tier, and None if it was not or cannot be measured.
-    `noise` is the candidate's own relative spread between blocks or graphs. `floor_ms` is the roofline's lower bound,
-    `roofline` is `floor_ms` over the candidate's time (0 where unknown). In the quick tier the compile baseline may be
-    None.
+    `noise` is the candidate's own relative spread between blocks or graphs. `floor_ms` is the roofline (a lower bound
+    of the time), `roofline` is `floor_ms` over the candidate's time (0 where unknown). In the quick tier the compile
+    baseline may be None.
     """
 
     candidate_ms: float
@@ -152,7 +152,7 @@ class Timing(Record, frozen=True, kw_only=True):
 
     @property
     def ranked_ms(self) -> float:
-        """The time in milliseconds by which candidates are compared with each other."""
+        """The time in milliseconds by which candidates are compared with each other (see the function `ranked_ms`)."""
         return ranked_ms(self.candidate_ms, self.graph_ms)
 
     @property
@@ -184,7 +184,8 @@ def measurably_slower(speedup: float | None, interval: tuple[float, float] | Non
 
 
 class Gain(str, Enum):
-    """The verdict of a comparison with one baseline, by its estimate and its interval."""
+    """The verdict of the comparison with one baseline, which follows from the speed-up's estimate and its 99.9%
+    interval."""
 
     faster = "faster"
     slower = "slower"
@@ -206,9 +207,8 @@ def gain_of(speedup: float | None, interval: tuple[float, float] | None) -> Gain
 
 
 class LaunchTime(Record, frozen=True, kw_only=True):
-    """The time that one launch of a plan adds to a call, in ms; `name` is its symbol. The launch may take another time
-    when it runs alone.
-    """
+    """The time that one launch of a plan adds to a call, in ms; `name` is its symbol. If the launch runs alone, it may
+    take more or less time."""
 
     name: str
     ms: float
@@ -218,10 +218,10 @@ class Evaluation(Record, frozen=True, kw_only=True):
     """One pass of a candidate through the environment. `seconds` is wall time by stage; `message` is one line for
     people and models.
 
-    `residual` names the calls that stay PyTorch's; if there are any, the result is partial, and `share_in_our_kernels`
-    says which part of the time is in our kernels. `launches` are the times of a plan's launches in order, if there are
-    several. `sizes` is "declared" if a candidate is correct at the declared sizes only; `elsewhere` says how it failed
-    at other sizes.
+    `residual` names the operators that PyTorch still runs; if there are any, the result is partial, and
+    `share_in_our_kernels` says which part of the time is in our kernels. `launches` are the times of a plan's launches
+    in order, if there are several. `sizes` is "declared" if a candidate is correct at the declared sizes only;
+    `elsewhere` says how it failed at other sizes.
     """
 
     candidate: str

@@ -5,10 +5,10 @@ from __future__ import annotations
 from kernel_assistant.records.codec import Record
 from kernel_assistant.records.evaluation import measurably_faster, measurably_slower
 
-#: The plain baseline, the one change that is not measured on top of torch.compile.
+#: Plain torch.compile: the only change that is not measured on top of torch.compile.
 COMPILE = "compile"
 TOGETHER = "together"
-#: A module of half types computed in float32, on the CPU.
+#: The change that computes a module of half-precision types in float32, on the CPU.
 FLOAT32 = "float32"
 #: Changes that choose a mode of torch.compile, as a program may run it; the others change the module or its flags.
 MODES = {"cuda_graphs": "reduce-overhead", "max_autotune": "max-autotune-no-cudagraphs"}
@@ -18,10 +18,11 @@ class FreeWin(Record, frozen=True, kw_only=True):
     """One change, or several at once. `write` is the code that turns the change on; if `name` is `together`, it has the
     names of the single changes.
 
-    `ms` is the median per call; speed-ups are baseline over change from paired blocks, with 99.9% intervals; they are
-    None if nothing was measured. For the change `compile` itself there is no speed-up over torch.compile. Errors are
-    against float64 on the declared inputs, `error_ratio` as a multiple of PyTorch's own. `passes` is False if the
-    change alters results or was not checked; `note` says which of the two, or gives the user a remark.
+    `ms` is the median time of a call. Speed-ups are baseline time over time with the change, from paired blocks of
+    calls, with 99.9% intervals; None if not measured. For the change `compile` itself there is no speed-up over
+    torch.compile. Errors are against float64 on the declared inputs, `error_ratio` as a multiple of PyTorch's own.
+    `passes` is False if the change alters results or was not checked; `note` says which of the two, or gives the user a
+    remark.
     """
 
     name: str
@@ -48,7 +49,8 @@ class FreeWin(Record, frozen=True, kw_only=True):
 
     @property
     def mode(self) -> str:
-        """The name of the change as a baseline, "" if it is no mode of torch.compile."""
+        """The baseline's name for a change that is a mode of torch.compile, such as
+        `torch.compile(mode="max-autotune")`; else ""."""
         return f'torch.compile(mode="{MODES[self.name]}")' if self.name in MODES else ""
 
     @property
@@ -64,7 +66,7 @@ class FreeWin(Record, frozen=True, kw_only=True):
 
 def float32_win(wins: tuple[FreeWin, ...], speedup_vs_compile: float | None) -> FreeWin | None:
     """The float32 win, if it is at least as fast as a kernel with this speed-up over torch.compile in the half type;
-    else None. Beside such a win, the kernel gains nothing over float32."""
+    else None. If there is such a win, the kernel gains nothing over computing in float32."""
     for win in wins:
         if win.name == FLOAT32 and win.passes and (win.speedup_vs_compile or 0.0) >= (speedup_vs_compile or 0.0) > 0.0:
             return win
@@ -88,8 +90,8 @@ def over_change(
 ) -> tuple[float | None, tuple[float, float] | None]:
     """The speed-up of a kernel over a change, and its interval, from both speed-ups over plain torch.compile.
 
-    The two series share no rounds, so the interval's bounds are quotients of opposite bounds; both intervals hold
-    together at 99.8% (Bonferroni). (None, None) if one of the speed-ups was not measured.
+    The two speed-ups were not measured together, so the interval's bounds are quotients of opposite bounds; both
+    intervals hold together at 99.8% (Bonferroni). (None, None) if one of the speed-ups was not measured.
     """
     if speedup is None or interval is None or win.speedup_vs_compile is None or win.speedup_vs_compile_ci is None:
         return None, None

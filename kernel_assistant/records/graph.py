@@ -1,7 +1,7 @@
-"""OpGraph: what a module computes, without torch.
+"""OpGraph: the computation of a module as a record that is read without torch.
 
-Exported by the worker with `torch.export` (ATen operators, not decomposed further), read by generator and models.
-Shapes are integer expressions over the free dimensions (`"B"`, `"1024"`, `"B*16"`).
+The worker exports it with `torch.export` (ATen operators, not decomposed further); generator and models read it. Shapes
+are integer expressions over the free dimensions (`"B"`, `"1024"`, `"B*16"`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class Node(Record, frozen=True, kw_only=True):
 
 
 class OpGraph(Record, frozen=True, kw_only=True):
-    """A straight-line program: free dimensions with base sizes, inputs, nodes in order, outputs (value names)."""
+    """A straight-line program. `dims` maps each free dimension to its base size, which it has in the exported inputs;
+    `nodes` are in order; `outputs` are names of values."""
 
     dims: dict[str, int]
     inputs: tuple[GraphInput, ...]
@@ -83,7 +84,7 @@ class OpGraph(Record, frozen=True, kw_only=True):
         raise KeyError(name)
 
     def text(self) -> str:
-        """Canonical text form: one line for each value, sizes symbolic, base sizes left out."""
+        """The graph as text, one line for each value. Free dimensions keep their names; base sizes are left out."""
         lines = [f"dims {' '.join(self.dims)}"] if self.dims else []
         lines += [f"{value.kind} {value.name} {value.spec.text()}" for value in self.inputs]
         for node in self.nodes:
@@ -94,7 +95,7 @@ class OpGraph(Record, frozen=True, kw_only=True):
         return "\n".join(lines) + "\n"
 
     def hash(self) -> str:
-        """Content hash of the text form with base sizes: equal graphs at equal sizes have the same hash."""
+        """The hash of the text and the base sizes: equal graphs at equal sizes have the same hash."""
         return content_hash([self.text(), sorted(self.dims.items())])
 
 
@@ -102,8 +103,11 @@ def references(node: Node) -> list[str]:
     """Names of the values that `node` reads, in order, with repeats."""
     names: list[str] = []
     for operand in (*node.args, *node.kwargs.values()):
-        items = operand if isinstance(operand, list) else [operand]
-        names += [item[1:] for item in items if isinstance(item, str) and item.startswith("%")]
+        if isinstance(operand, str):
+            if operand.startswith("%"):
+                names.append(operand[1:])
+        elif isinstance(operand, list):
+            names += [item[1:] for item in operand if isinstance(item, str) and item.startswith("%")]
     return names
 
 

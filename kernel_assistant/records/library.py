@@ -40,7 +40,8 @@ OPERATIONS = ("cublaslt.matmul", "cudnn.conv", "cudnn.conv_transpose")
 
 
 def check_library_launch(library: str, args: Pairs, settings: Pairs) -> None:
-    """Raises ValueError unless fields and settings are exactly those of the operation."""
+    """Raises ValueError unless `library` is a known operation, and `args` and `settings` have exactly its fields and
+    settings."""
     if library not in OPERATIONS:
         raise ValueError(f"unknown library operation {library!r}: want one of {', '.join(OPERATIONS)}")
     given = dict(settings)

@@ -1,4 +1,4 @@
-"""LineProfile: where the time of one call of a module goes, line by line of its class."""
+"""LineProfile: the time of one call of a module, line by line of its class."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _SAYS_WHAT = re.compile(r"cutlass_\d\w*|\w*(?:Functor|Ops\b|_kernel)\w*")
 
 
 class LineKernel(Record, frozen=True, kw_only=True):
-    """A kernel of the GPU (on the CPU: an operator of PyTorch) that ran for a line. `calls` and `ms` are per
-    forward."""
+    """A kernel of the GPU (on the CPU: an operator of PyTorch) that ran for a line. `calls` and `ms` (milliseconds) are
+    those in one forward."""
 
     name: str
     calls: float
@@ -44,12 +44,12 @@ class LineTime(Record, frozen=True, kw_only=True):
     """One statement, in the lines `line` to `end_line` of the file (1-based); for a block statement, only its head.
 
     `ms` is the time of all executions of the statement in one forward, including the functions that it calls, as the
-    median over runs; `share` is its share of the time of all lines of forward. On CUDA `ms` is the device's time line
-    and `host_ms` Python's own time; elsewhere they are the same. `read_bytes` and `written_bytes` are the bytes that
-    the line would have to move if it were one kernel: values that existed before it and that it reads, and values that
-    it writes and that exist after it. `roofline` is the time to move these bytes at the measured bandwidth, divided by
-    `ms`; None if the bandwidth is unknown or all of the bytes fit into the cache. `flops` counts matrix products and
-    convolutions only.
+    median over runs; `share` is its share of the time of all lines of forward. On CUDA `ms` is time on the device and
+    `host_ms` the time of Python on the host; elsewhere they are the same. `read_bytes` and `written_bytes` are the
+    bytes that the line would have to move if it were one kernel: values that existed before it and that it reads, and
+    values that it writes and that exist after it. `roofline` is the time to move these bytes at the measured bandwidth,
+    divided by `ms`; None if the bandwidth is unknown or all of the bytes fit into the cache. `flops` counts matrix
+    products and convolutions only.
     """
 
     line: int
@@ -72,8 +72,8 @@ class LineTime(Record, frozen=True, kw_only=True):
 
 
 class LineProfile(Record, frozen=True, kw_only=True):
-    """One profile. `source` is the text of the class that was run and `first_line` where it began, so that lines can
-    be found again after edits; `ms` is the time of a plain forward, without timers between its lines."""
+    """The profile of a class. `source` is the text of the class that was run and `first_line` where it began, so that
+    lines can be found again after edits; `ms` is the time of a plain forward, without timers between its lines."""
 
     path: str
     class_name: str

@@ -75,8 +75,9 @@ def gives_more(verdicts: Verdicts) -> tuple[str, ...]:
 
 
 def verdicts_of(over_compile: Figure, over_eager: Figure, wins: tuple[FreeWin, ...] = ()) -> dict[str, Gain]:
-    """The verdict over each baseline. The fastest mode of torch.compile among `wins` is one more baseline; the speed-up
-    over it is the quotient of both speed-ups over the default mode."""
+    """Maps the name of each baseline to the verdict. The fastest mode of torch.compile among `wins` is one more
+    baseline; the speed-up over it is the kernel's speed-up over the default mode divided by that of the fastest mode.
+    """
     verdicts = {OVER_COMPILE: gain_of(*over_compile), OVER_EAGER: gain_of(*over_eager)}
     mode = fastest_mode(wins)
     if mode is not None:

@@ -44,7 +44,7 @@ class ResidualCall(Record, frozen=True, kw_only=True):
 
     @property
     def call(self) -> Node:
-        """The node of the operator; the last node if all are views."""
+        """The node of the operator that PyTorch runs; the last node if all nodes only arrange values, as views do."""
         return next((node for node in self.nodes if not is_passive(node)), self.nodes[-1])
 
     @property
@@ -56,7 +56,7 @@ class ResidualCall(Record, frozen=True, kw_only=True):
         return tuple(name for name in self.specs if any(node.name == name for node in self.nodes))
 
     def text(self) -> str:
-        """The call in words, such as `linear (n3)`."""
+        """The operator and the node of the call, such as `linear (n3)`."""
         return f"{self.call.op} ({self.call.name})"
 
 

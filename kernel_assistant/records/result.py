@@ -26,11 +26,11 @@ class JobOutcome(str, Enum):
 
 
 class Best(Record, frozen=True, kw_only=True):
-    """The best candidate, from fresh samples of the full tier only.
+    """The best candidate, as a confirmation (full tier, fresh samples) measured it.
 
-    `residual` names the calls that stay PyTorch's; if there are any, the result is partial. Milliseconds are per call,
-    medians; `relative_error` is ‖candidate - float64‖₂/‖float64‖₂. Milliseconds and `relative_error` are None in older
-    documents.
+    `residual` names the operators that PyTorch still runs; if there are any, the result is partial. Milliseconds are
+    per call, medians; `relative_error` is ‖candidate - float64‖₂/‖float64‖₂. Milliseconds and `relative_error` are None
+    in older documents.
     """
 
     policy: str
@@ -59,8 +59,8 @@ class OptimizeResult(Record, frozen=True, kw_only=True):
 
     `why` says in one line why there is no candidate, "" if there is one; `obstacles` are the checks that stood in the
     way. `job` is the job's number on this machine, None if it is not known; `session` is that of the task: the notebook
-    or session of a class that is in no file. `spent` is the cost of models, None if no model was used. Older documents
-    lack some of these fields.
+    or session in which the class was typed, "" for a class of a file. `spent` is the cost of models, None if no model
+    was used. Older documents lack some of these fields.
     """
 
     task: str
@@ -107,7 +107,8 @@ class OptimizeResult(Record, frozen=True, kw_only=True):
 
     @property
     def verdicts(self) -> dict[str, Gain]:
-        """The verdict over each baseline by its name, torch.compile first."""
+        """Maps the name of each baseline to the verdict on the best candidate, torch.compile first; {} without a
+        candidate."""
         best = self.best
         if best is None:
             return {}

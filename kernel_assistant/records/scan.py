@@ -8,9 +8,10 @@ from kernel_assistant.records.codec import Record
 
 
 class RecordedSignature(Record, frozen=True, kw_only=True):
-    """Calls with equal structure, shapes and plain values. `counted_calls` and `seconds` are those in the part of the
-    run that counts (see `Recording`). `sample` is the number of the kept inputs, -1 if none were kept; `exact`: the
-    values of these inputs were kept, not only statistics. `objects`: arguments that no kernel accepts."""
+    """Calls whose inputs have equal structure, shapes and plain values. `counted_calls` and `seconds` are those in the
+    part of the run that counts (see `Recording`). `sample` is the number of the kept inputs, -1 if none were kept;
+    `exact`: the values of these inputs were kept, not only statistics. `objects` describes arguments that no kernel
+    accepts."""
 
     text: str
     kind: str
@@ -43,8 +44,8 @@ class RecordedConfiguration(Record, frozen=True, kw_only=True):
 
 class RecordedClass(Record, frozen=True, kw_only=True):
     """One class. Seconds are defined in docs/scan.md, and are times in the part of the run that counts; `warm_seconds`
-    are the inclusive seconds without the first call of each kind. `first_seconds` are the seconds of these first calls
-    in the whole program; `callers` counts calls by the class from which they came."""
+    are the inclusive seconds without the first call of each signature. `first_seconds` are the seconds of these first
+    calls in the whole program; `callers` counts calls by the class from which they came."""
 
     name: str
     qualname: str
@@ -68,8 +69,8 @@ class RecordedClass(Record, frozen=True, kw_only=True):
 class Recording(Record, frozen=True, kw_only=True):
     """One process of a program. `startup_seconds` end with the first call of a module; `calls_seconds` go from there to
     the end of the last call. `loop_seconds` (0 without a loop) also end there, but begin with the second outermost call
-    of an instance of the class `loop`, which is the first of `rounds`. Neither `calls_seconds` nor `loop_seconds`
-    include the recorder's own time.
+    of one instance of the class `loop`. `rounds` is the number of its outermost calls from the second on. Neither
+    `calls_seconds` nor `loop_seconds` include the recorder's own time.
 
     The part of the run that counts is the loop or, without a loop, all calls. `compiled` are the classes `FILE:CLASS`
     that ran inside torch.compile, `scripted` those inside torch.jit.script.
@@ -111,8 +112,8 @@ class Recording(Record, frozen=True, kw_only=True):
 
 
 class Sample(Record, frozen=True, kw_only=True):
-    """The kept inputs number `number` of a class, with a text that describes their shapes and types. `calls` is the
-    number of calls in the program that had such inputs (0: not known, in older scans)."""
+    """Inputs of a class that a scan kept: their number, and a text that describes their shapes and types. `calls` is
+    the number of calls in the program that had such inputs (0: not known, in older scans)."""
 
     number: int
     text: str
@@ -121,11 +122,11 @@ class Sample(Record, frozen=True, kw_only=True):
 
 
 class ScannedConfiguration(Record, frozen=True, kw_only=True):
-    """Instances of a class with equal parameter shapes and plain attributes, called in one way.
+    """Instances of a class with equal parameter shapes and plain attributes, called with one kind of inputs.
 
-    Ways differ in structure, dtypes, ranks and order in memory. Only calls whose inputs were kept count here: `seconds`
-    are their inclusive seconds in the part of the run that counts, `calls` their number in the whole program (0: not
-    known, in older scans).
+    Kinds differ in structure, dtypes, ranks and order in memory. Only calls whose inputs were kept count here:
+    `seconds` are their inclusive seconds in the part of the run that counts, `calls` their number in the whole program
+    (0: not known, in older scans).
     """
 
     seconds: float
@@ -141,7 +142,7 @@ class ScannedClass(Record, frozen=True, kw_only=True):
     `share_seconds` is the time of this class without other classes inside it, so the shares of all classes add up to
     the whole. `floor_seconds` is the part of `share_seconds` that must remain on any device as fast as this one;
     `saved_seconds` is the most that applied kernels could save. `warm_seconds` are the inclusive seconds without the
-    first call of each kind (None in older scans), `first_seconds` the seconds of these first calls in the whole
+    first call of each signature (None in older scans), `first_seconds` the seconds of these first calls in the whole
     program.
 
     `folder` holds the samples, "" if there are none; `problem` says why the class cannot be optimized as it is.
@@ -198,9 +199,9 @@ class ScannedClass(Record, frozen=True, kw_only=True):
 
 class Scan(Record, frozen=True, kw_only=True):
     """One scan of a command. `startup_seconds`, `calls_seconds`, `loop_seconds`, `loop` and `rounds` are as in
-    `Recording`. `applied` are the `FILE:CLASS` whose kernels were applied during the scan. `runs` are the wall seconds
-    of each run, `counted_runs` the seconds of the part that counts; both are without the recorder's own time. Older
-    scans have neither a loop nor `counted_runs`."""
+    `Recording`. `applied` names the classes (`FILE:CLASS`) that had applied kernels during the scan. `runs` are the
+    wall seconds of each run, `counted_runs` the seconds of the part that counts; both are without the recorder's own
+    time. Older scans have neither a loop nor `counted_runs`."""
 
     id: str
     command: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""KernelTask: which module, how it is built, which inputs it gets, and what counts as correct."""
+"""KernelTask: the module to optimize, how it is built, its inputs, and the error policy."""
 
 from __future__ import annotations
 

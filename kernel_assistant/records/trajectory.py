@@ -46,10 +46,10 @@ class Step(Record, frozen=True, kw_only=True):
 
 
 class Trajectory(Record, frozen=True, kw_only=True):
-    """A finished episode. `best` is the hash of the best fully verified candidate, if any; `unsupported` has the
-    reason of each policy that could not write the graph, `in_full` the evaluations of finalists, and `broken` the cause
-    that ended a policy or the environment, "" if none did. `next_step` is what to do about it, if a model's endpoint
-    refused us."""
+    """A finished episode. `best` is the hash of the best fully verified candidate, if any; `unsupported` has the reason
+    of each policy that could not write the graph, `in_full` the evaluations in the full tier, and `broken` the cause
+    that ended a policy or the environment, "" if none did. `next_step` is what to do if a model's endpoint refused the
+    request."""
 
     task: str
     policy: str

@@ -23,7 +23,7 @@ class ToolCall(Record, frozen=True, kw_only=True):
 
 
 class Usage(Record, frozen=True, kw_only=True):
-    """Tokens of one request, as the server counted them (0: it did not say), and its wall time."""
+    """Tokens of one request, as the server counted them (0 if it did not count), and its wall time."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -35,7 +35,7 @@ class Message(Record, frozen=True, kw_only=True):
 
     `token_ids` and `logprobs` (natural logarithms) have one entry for each sampled token, and are None where the server
     does not give them. `short_from` is the turn from which on the message is sent shortened, 0 for never. `candidate`
-    is the hash of the candidate that an observation reports on; the trajectory has its evaluation.
+    is the hash of the candidate that a tool's answer reports on; its evaluation is in the trajectory.
     """
 
     role: Literal["system", "user", "assistant", "tool"]

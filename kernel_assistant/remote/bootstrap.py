@@ -1,8 +1,9 @@
 """The first program on a remote machine: its text is sent to the remote Python; it reports the machine's facts and
 stores the files that it receives.
 
-Uses the standard library only, and of this package `worker/frames.py`, which is sent along. It answers frames on stdin
-and stdout until its input ends; `remote/install.py` is the other side.
+Uses the standard library only, and of this package `worker/frames.py`, which is sent along. It reads requests from
+stdin and writes answers to stdout (frames of `worker/frames.py`) until its input ends; its client is
+`remote/install.py`.
 """
 
 from __future__ import annotations

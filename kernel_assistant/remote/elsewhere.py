@@ -12,9 +12,8 @@ from kernel_assistant.targets.base import DeviceFacts
 
 
 def cannot_run_here(row: JobRow) -> str:
-    """A line that says why this machine cannot run the job's kernels, "" if it can. The applied guard makes the same
-    decision at run time (`worker/applied/binaries.py`) and then runs the original.
-    """
+    """A line that says why this machine cannot run the job's kernels, "" if it can. The guard of applied kernels makes
+    the same decision at run time (`worker/applied/binaries.py`) and then runs the original."""
     artifacts = row.result.artifacts if row.result else {}
     path = Path(artifacts.get("device.json", ""))
     if not path.is_file():

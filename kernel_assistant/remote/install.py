@@ -37,7 +37,7 @@ _FIND_PYTHON = (
     'if command -v "$p" >/dev/null 2>&1 && "$p" -I -c "$1" 2>/dev/null; then exec "$p" -I -c "$2"; fi; done; '
     f"exit {NO_PYTHON}"
 )
-#: Of `dependencies` in pyproject.toml, those that a session host loads; the others serve the command line.
+#: The `dependencies` in pyproject.toml that a session host loads; only the command line uses the others.
 NEEDED = ("msgspec", "nvidia-ml-py", "platformdirs", "psutil")
 
 

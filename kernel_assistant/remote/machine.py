@@ -1,4 +1,4 @@
-"""A remote machine with this tool installed: its session host, and other requests to it."""
+"""Sends requests to a remote machine with this tool installed, and to the session host there."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class RemoteMachine:
         self.client = RemoteClient(settings, self)
 
     def prepare(self, task: KernelTask, chosen: JobOptions, closure: SourceClosure) -> PreparedJob:
-        """Ship the module's files. Returns the task and the options for the remote machine: they have its target,
-        interpreter and paths, and are otherwise those of a local job."""
+        """Ship the module's files. Returns the task and the options for the remote machine: they have the remote
+        target, interpreter and paths, and are otherwise those of a local job."""
         with self._installer() as installer:
             shipped = installer.ship(closure)
         path = f"{shipped.root}/{closure.path}" if closure.path else task.path
@@ -120,7 +120,7 @@ class RemoteClient(Client):
         self._channels: list[Channel] = []
 
     def lost(self) -> bool:
-        """Whether a connection to the machine has failed, and not the session host."""
+        """Whether ssh's connection to the machine has failed, rather than the session host there."""
         return any(channel.lost() for channel in self._channels)
 
     def shutdown(self) -> bool:

@@ -77,8 +77,8 @@ def keep(fetched: FetchedJob, settings: Settings) -> OptimizeResult:
 
 
 def localized(fetched: FetchedJob, folder: Path, job: str) -> OptimizeResult | None:
-    """Write the job's files to `folder` and return its result with their new paths; None if there is no result. `job`
-    is the number of the job for the result."""
+    """Write the job's files to `folder` and return its result with their new paths; None if there is no result. The
+    result gets the job number `job`."""
     result = fetched.row.result
     if result is None:
         return None

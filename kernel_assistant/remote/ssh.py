@@ -39,7 +39,7 @@ _SSH_FAILED = 255
 #: Exit code of our own search for a Python if there is none.
 NO_PYTHON = 86
 
-#: Part of what ssh says → (cause, next step); {name} is the machine.
+#: Part of an error message of ssh → (cause, next step); {name} is the machine.
 _MEANINGS = (
     ("could not resolve hostname", "ssh knows no such machine", "check the name: ssh {name} has to work"),
     ("host key verification failed", "its host key is not the known one", "connect once by hand: ssh {name}"),

@@ -107,10 +107,10 @@ def _gpu(spec: SandboxSpec) -> Iterator[str]:
 def _seal(spec: SandboxSpec) -> Iterator[str]:
     """Yields the arguments that make the sandbox's own file systems read-only: the root, /dev (with /dev/shm), /proc.
 
-    With a read-only /proc, cuInit fails (CUDA_ERROR_OPERATING_SYSTEM, driver 580 on an H200), so with a GPU /proc
-    stays writable: it shows only the sandbox's own processes, and its settings of the machine belong to root outside.
-    The process of bubblewrap itself has no system call filter, so its folder /proc/1, which gives access to its
-    memory, is hidden.
+    With a read-only /proc, cuInit fails (CUDA_ERROR_OPERATING_SYSTEM, driver 580 on an H200), so with a GPU /proc stays
+    writable: it shows only the sandbox's own processes, and only root outside the sandbox may change the machine's
+    settings in it. The process of bubblewrap itself has no system call filter, so its folder /proc/1, which gives
+    access to its memory, is hidden.
     """
     if spec.gpu:
         yield from ("--tmpfs", "/proc/1")

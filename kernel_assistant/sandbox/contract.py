@@ -96,7 +96,8 @@ class SandboxCommand(Record, frozen=True, kw_only=True):
 
 
 class Sandbox(Protocol):
-    """A backend. `lacks` are the keys of `PROPERTIES` that the backend does not have; `explanation` is for the user."""
+    """A backend. `lacks` names the properties (keys of `PROPERTIES`) that the backend does not have; `explanation` is
+    for the user."""
 
     name: str
     lacks: frozenset[str]

@@ -153,8 +153,8 @@ def set_limit(which: int, value: int) -> None:
 
 
 def count_own_tasks() -> int:
-    """Returns the number of this user's threads. Without a user namespace of its own, the process limit counts all of
-    them."""
+    """Returns the number of this user's threads. In a sandbox without its own user namespace, the process limit counts
+    all of them."""
     total = 0
     for entry in os.scandir("/proc"):
         try:

@@ -1,4 +1,4 @@
-"""Makes the argument vector that runs `launch.py` with a policy. Every backend puts it before the command."""
+"""Makes the argument vector that runs `launch.py` with a policy. Backends put these arguments before the command."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ ADDRESSES_OF_LIBRARIES = 1 * GIB
 
 @dataclass(frozen=True)
 class Confinement:
-    """The restrictions that `launch.py` applies besides limits and the environment. `rules` are Landlock's; None for
-    no rules."""
+    """The restrictions that `launch.py` applies besides limits and the environment. `rules` are the rules of Landlock;
+    None for no rules."""
 
     filtered: bool = True
     namespaces: bool = False

@@ -24,8 +24,8 @@ _PARTS = ("bin", "lib", "lib64", "include", "pyvenv.cfg")
 
 @cache
 def interpreter_paths(python: str) -> tuple[str, ...]:
-    """Returns the paths to bind for an interpreter: its executable, the links to it, its prefix and its base prefix.
-    The executable to start comes first.
+    """Returns the paths that the sandbox must show for an interpreter: its executable, the links to it, its prefix and
+    its base prefix. The executable to start comes first.
 
     For a wrapper script (a pyenv shim) these are the paths of the interpreter that the script starts. Raises
     MissingError if the interpreter does not run.

@@ -1,5 +1,5 @@
-"""Finds the cause of an engine's end in the last lines of its log. Restarting the engine does not help against a known
-cause."""
+"""Finds out from the last lines of an engine's log why the engine ended. Restarting the engine does not help against a
+known cause."""
 
 from __future__ import annotations
 

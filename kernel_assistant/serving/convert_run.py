@@ -44,7 +44,7 @@ def derived_folder(file: Path, settings: Settings) -> Path:
 
 
 def gguf_info(file: Path) -> dict[str, Any]:
-    """Returns name, architecture, number of parameters, kinds of weights and sizes."""
+    """Returns name, architecture, number of parameters, kinds of weights and sizes of the model in a GGUF file."""
     document: dict[str, Any] = json.loads(convert("info", file))
     return document
 

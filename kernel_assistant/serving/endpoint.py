@@ -18,7 +18,8 @@ from kernel_assistant.serving.supervisor import ServerStatus
 
 @dataclass(frozen=True)
 class Endpoint:
-    """`url` ends with the version (`/v1`), `key` is "" if none is needed, `model` is the name to send.
+    """The address of a served model. `url` ends with the version (`/v1`), `key` is "" if none is needed, `model` is the
+    name to send.
 
     `engine` is endpoint, vllm or llama.cpp; `compact` is True if the model needs the compact prompt profile.
     """

@@ -68,7 +68,7 @@ class EngineProcess:
 
     @property
     def pid(self) -> int:
-        """The process id of the leash (leash.py), which holds the engine."""
+        """The id of the process that runs `leash.py`, the parent of the engine."""
         return self._leash.pid
 
     def exit_code(self) -> int | None:
@@ -91,14 +91,15 @@ class EngineProcess:
             self._leash.wait()
 
     def log_tail(self) -> str:
-        """Returns the end of the log, at most what the engine has written since this start."""
+        """Returns the end of the engine's log, without lines from before this start."""
         with self.spec.log.open("rb") as log:
             log.seek(0, os.SEEK_END)
             log.seek(max(self._log_begins, log.tell() - _TAIL))
             return log.read().decode(errors="replace")
 
     def cause(self) -> tuple[KernelAssistantError, bool]:
-        """Returns the error that says why the engine ended, and whether its cause is known, and so permanent."""
+        """Returns the error that says why the engine ended, and whether this is a known cause, which a restart does not
+        remove."""
         known = explain(self.log_tail(), self.spec.source, self.spec.port)
         if known is not None:
             return known, True

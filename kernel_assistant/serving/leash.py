@@ -1,8 +1,9 @@
-"""Holds an engine: `python leash.py SECONDS COMMAND…`. Ends the engine's process group when stdin closes.
+"""Runs an engine as a child process: `python leash.py SECONDS COMMAND…`. Ends the engine's process group when stdin
+closes.
 
-It is a separate program (standard library only), so that an engine ends with its owner even if the owner is killed. The
-command gets its own session: Ctrl-C in the terminal reaches only the owner, which then closes the pipe. A descendant of
-the engine that makes its own session is not ended.
+This is a separate program (standard library only), so that an engine ends with its owner even if the owner is killed.
+The command gets its own session: Ctrl-C in the terminal reaches only the owner, which then closes the pipe. A
+descendant of the engine that makes its own session is not ended.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from contextlib import suppress
 
 
 def main(grace: float, command: list[str]) -> int:
-    """Runs the engine. Returns its exit code (128 + n for signal n); 0 if it was ended by this program."""
+    """Runs the engine; it gets `grace` seconds to end by itself before it is killed. Returns its exit code (128 + n for
+    signal n); 0 if it was ended by this program."""
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     try:
@@ -45,7 +47,8 @@ def _default_signals() -> None:
 
 
 def _follow(child: subprocess.Popen[bytes]) -> None:
-    """Waits for the engine's first process, then ends its other processes and reports how it ended."""
+    """Waits until the engine's first process has ended, kills the engine's other processes, and exits with the code of
+    the first one (128 + n for signal n)."""
     code = child.wait()
     _signal(child.pid, signal.SIGKILL)
     os._exit(code if code >= 0 else 128 - code)

@@ -37,10 +37,10 @@ class ModelKind(str, Enum):
 
 
 class ModelEntry(Record, frozen=True, kw_only=True):
-    """`where`: path, hub name or URL. For an endpoint, `remote_name` is the model to request and `key_variable` the
-    environment variable with the key. `compact`: use the compact prompt profile. `turns`: the number of replies that
-    the model can give in one conversation, 0 for any number. `price_in` and `price_out`: money for a million tokens,
-    None where it is not known."""
+    """A registered model. `where`: path, hub name or URL. For an endpoint, `remote_name` is the model to request and
+    `key_variable` the environment variable with the key. `compact`: use the compact prompt profile. `turns`: the number
+    of replies that the model can give in one conversation, 0 for any number. `price_in` and `price_out`: money for a
+    million tokens, None where it is not known."""
 
     name: str
     kind: ModelKind
@@ -67,7 +67,7 @@ class ModelEntry(Record, frozen=True, kw_only=True):
 
     @property
     def is_there(self) -> bool:
-        """Whether its file or folder exists; True for a hub name or a URL."""
+        """Whether the model's file or folder exists; True for a hub name or a URL."""
         return self.kind in (ModelKind.hub, ModelKind.endpoint) or Path(self.where).exists()
 
 
@@ -166,7 +166,8 @@ def key_of(entry: ModelEntry) -> str:
 
 
 def _is_set(value: object) -> bool:
-    """Whether a field has a value that must be written: a number 0 counts as one, since a price may be 0."""
+    """Whether the value of a field is written to `models.toml`. Empty values are not, but 0.0 is, since a price may be
+    0."""
     return bool(value) or isinstance(value, float)
 
 

@@ -80,7 +80,7 @@ def _await(child: subprocess.Popen[bytes], settings: Settings, tell: Tell, log: 
 
 
 def error_of(state: ServerState) -> KernelAssistantError:
-    """Returns the error with which a server failed, with its exit code."""
+    """Returns the error with which a server failed, in the class that belongs to the exit code in `state`."""
     return kind_of(state.exit_code)(state.cause, state.next_step)
 
 

@@ -61,7 +61,7 @@ class Supervisor:
         self._ready_since: float | None = None
 
     def run(self, stop: threading.Event) -> None:
-        """Runs until `stop` is set. Raises the cause of the last end if there is no further restart."""
+        """Runs until `stop` is set. Raises the error with which the engine ended if it is not restarted any more."""
         ends = 0
         while not stop.is_set():
             error, final = self._one_life(stop)

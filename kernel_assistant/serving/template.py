@@ -1,6 +1,6 @@
 """The chat template: ChatML with tool calls in the form of Hermes. `CHAT_TEMPLATE` is the same template in Jinja.
 
-Text of messages never becomes a special token here: `<|im_end|>` in an observation is ordinary text, not the end of a
+Text of messages never becomes a special token here: `<|im_end|>` in a tool's answer is ordinary text, not the end of a
 turn. Servers that render the Jinja template themselves do not guarantee this.
 """
 

@@ -14,7 +14,8 @@ CHECK_SECONDS = 0.05
 
 @contextmanager
 def turn(slot: threading.Lock | threading.Semaphore, cancelled: Callable[[], bool], why: str) -> Iterator[None]:
-    """Holds `slot` during the block. Raises Cancelled while it waits; `why` says in words what it waits for."""
+    """Waits for `slot` and holds it during the block. Raises Cancelled if `cancelled()` becomes true during the wait;
+    `why` says in words what it waits for."""
     while not slot.acquire(timeout=CHECK_SECONDS):
         if cancelled():
             raise Cancelled(f"cancelled while {why}")

@@ -28,10 +28,10 @@ _OURS = {
 #: Variables without a GPU: GiB of cache. Other settings of vLLM's CPU build come from the user's environment.
 _ON_CPU = {"VLLM_CPU_KVCACHE_SPACE": "1"}
 _STRUCTURED = {"backend": "xgrammar", "disable_any_whitespace": True}
-#: Which of vLLM's parsers reads the tool calls of a model, by what its chat template writes. Marks of some families are
-#: special tokens, which vLLM leaves out of the text, so that only its own parser sees them; what it leaves in the text
-#: our reader understands (`agent/replies/`), reasoning included.
-#: Marks of a template, and the arguments of vLLM for it; the first row of which all marks are found counts.
+#: Marks in a model's chat template, and the arguments that select vLLM's parsers for the model's tool calls. The first
+#: row whose marks are all found is used. The marks of some families are special tokens, which vLLM removes from the
+#: text, so that only its own parser sees them. Calls and reasoning that vLLM leaves in the text are read by our own
+#: reader (`agent/replies/`).
 FAMILIES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (("<|channel|>",), ("--tool-call-parser", "openai", "--reasoning-parser", "openai_gptoss")),
     (("<arg_key>",), ("--tool-call-parser", "glm45")),
@@ -46,7 +46,7 @@ FAMILIES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (("<tool_call>",), ("--tool-call-parser", "hermes")),
     (("<|start_header_id|>", '"parameters"'), ("--tool-call-parser", "llama3_json")),
 )
-#: Of a template without any mark, or without a template that is here: it leaves text of other forms as it is.
+#: For a template without these marks, or if there is no template: this parser leaves text in other forms unchanged.
 OTHERS = ("--tool-call-parser", "hermes")
 
 

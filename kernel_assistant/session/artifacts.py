@@ -16,7 +16,8 @@ SOURCE_SUFFIXES = (".cu", ".cuh", ".cpp", ".h")
 
 
 class JobArtifacts(TypedDict):
-    """The records that a job may have at its end, by name."""
+    """The records that a job may have when it ends. `facts` is what the worker reported about the opened task;
+    `binaries` maps file names to contents."""
 
     task: KernelTask
     graph: OpGraph | None
@@ -29,16 +30,16 @@ class JobArtifacts(TypedDict):
 
 
 def write_result(folder: Path, **known: Unpack[JobArtifacts]) -> dict[str, str]:
-    """Writes the records `known` as files of `folder`, which is replaced as a whole. Returns the absolute path of each
-    artifact by its name. Raises StoreError."""
+    """Replaces `folder` by a folder with the files of the records `known`. Returns artifact name → absolute path.
+    Raises StoreError if the files cannot be written."""
     files = result_files(**known)
     write_files(folder, files)
     return {name: str(folder / name) for name in files}
 
 
 def result_files(**known: Unpack[JobArtifacts]) -> dict[str, bytes]:
-    """Returns the files of a result as name → content: one for each record in `known`, and the plan, sources and
-    binaries of the candidate. Records that are None have no file."""
+    """Returns the files of a result as name → content: one file for each record in `known` that is not None, and the
+    plan, the sources and the binaries of the candidate."""
     graph, trajectory, evaluation = known["graph"], known.get("trajectory"), known["evaluation"]
     files: dict[str, bytes] = {
         "task.json": encode(known["task"]),
@@ -67,8 +68,8 @@ def write_files(folder: Path, files: dict[str, bytes]) -> None:
 
 
 def read_workspace(folder: Path) -> Candidate:
-    """Loads the candidate from a folder that holds `plan.json`, and its source files beside the plan or in `sources/`.
-    Raises UsageError if `folder` is no such workspace."""
+    """Loads the candidate from `folder`, which contains `plan.json`, and the source files beside it or in `sources/`.
+    Raises UsageError if a file is missing or malformed."""
     try:
         plan = decode((folder / "plan.json").read_bytes(), Plan)
         within = folder / "sources" if (folder / "sources").is_dir() else folder

@@ -16,10 +16,10 @@ from kernel_assistant.targets.base import DeviceFacts
 
 
 def assembly_of(row: JobRow, settings: Settings) -> Assembly:
-    """Makes PTX and SASS, or assembly, from the job's artifacts, with this machine's compilers in the sandbox of
-    `settings`.
+    """Returns the PTX and SASS (GPU) or the assembly (CPU) of a job's best candidate, made from the job's artifacts by
+    this machine's compilers in a sandbox.
 
-    Takes seconds the first time; later calls read the texts from the cache. Raises UsageError for a job without
+    Takes seconds the first time; later calls read the texts from the cache. Raises UsageError if the job has no
     kernels, MissingError if no sandbox works.
     """
     if row.result is None or "plan.json" not in row.result.artifacts:

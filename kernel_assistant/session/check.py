@@ -1,5 +1,5 @@
-"""Prepares the job that checks an applied package against the task of the job that made its kernels, with the current
-text of the file. Does not import torch."""
+"""Prepares a job that checks the kernels applied to a file: it uses the task of the job that made the kernels, with the
+file's current text. Does not import torch."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ class PreparedCheck:
 def prepare_applied(
     applied: AppliedClass, settings: Settings, check_options: CheckOptions
 ) -> PreparedCheck | ClassCheck:
-    """Returns the job that checks one class. If the class's text differs from the verified text, no job is needed:
-    returns the result (`stale`) instead.
+    """Returns the job that checks one applied class. If the class in the file differs from the class that was verified,
+    no job is needed: returns a result with the status `stale` instead.
 
-    Raises UsageError if a file or inputs are missing, MissingError if a device or an interpreter is.
+    Raises UsageError if a file or inputs are missing, MissingError if a device or an interpreter is missing.
     """
     target = resolve_target(applied.candidate.plan.target)
     python = find_interpreter(applied.source or applied.package, settings.python or None).path
@@ -97,8 +97,8 @@ def prepare_applied(
 
 
 def _task(applied: AppliedClass, source: Path, text: str, target: str) -> KernelTask:
-    """Returns the task of the job that made the kernels. If that task was not kept, or needs files that are not on this
-    machine, returns a task with the inputs that the file declares now."""
+    """Returns the task of the job that made the kernels, with the current `text` of the file `source`. If that task was
+    not kept, or needs files of another machine, returns a task with the inputs that the file declares now."""
     known = applied.task
     if known is None or not _is_whole(known):
         numerics = applied.provenance["numbers"]["numerics"]
@@ -129,14 +129,15 @@ def _is_whole(task: KernelTask) -> bool:
 
 
 def _replaced(applied: AppliedClass, text: str) -> str:
-    """Returns `text`, the file of an installed library, with the decorator that adds the kernels to its class.
-    Importing the project's package has the same effect."""
+    """Returns `text`, the text of an installed library's file, with a decorator line that puts the kernels into the
+    class. Importing the package in the user's project has the same effect."""
     decorator = f'@{ALIAS}({str(applied.package / "load.py")!r})["accelerated"]("{applied.class_name}")'
     return plan_edit(text, applied.class_name, IMPORT_LINE, decorator, name=applied.module).apply(text)
 
 
 def _find_module(module: str, python: str, folder: Path) -> Path:
-    """Returns the file of an installed module, found with the user's interpreter. Raises MissingError."""
+    """Returns the file of an installed module, found with the interpreter `python`, started in `folder`. Raises
+    MissingError if there is no such Python file."""
     try:
         done = subprocess.run(
             [python, "-c", _FIND_MODULE, module],

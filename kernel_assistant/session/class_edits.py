@@ -19,18 +19,18 @@ from kernel_assistant.store import JobRow, Store
 
 @dataclass(frozen=True)
 class ChosenJobs:
-    """The jobs to apply, in this order, and notes about jobs of the same class that are not applied."""
+    """The jobs to apply, in this order. `notes` are messages about jobs of the same class that are not applied."""
 
     rows: tuple[JobRow, ...]
     notes: tuple[str, ...] = ()
 
 
 def jobs_to_apply(store: Store, what: str, settings: Settings, *, force: bool = False) -> ChosenJobs:
-    """Returns the jobs that `what` names. A number names one job; `last`, `FILE[:CLASS]` and `SCAN:CLASS` name one job
-    for each configuration of the class that a scan recorded.
+    """Returns the jobs to apply for `what`: a number names one job; `last`, `FILE[:CLASS]` and `SCAN:CLASS` name one
+    job for each configuration of the class that a scan recorded.
 
-    For each configuration, that is the newest job with a gain; with `force`, if no job has a gain, the newest job with
-    a candidate. Raises UsageError if there is no job.
+    The job of a configuration is its newest job with a gain; with `force`, if no job has a gain, its newest job with a
+    candidate. Raises UsageError if there is no job.
     """
     scan, colon, name = what.partition(":")
     if colon and scan.isdigit() and not Path(scan).exists():
@@ -55,10 +55,11 @@ class AppliedJob:
 def apply_jobs(
     store: Store, chosen: ChosenJobs, *, dry_run: bool, force: bool = False, into: Path | None = None
 ) -> tuple[list[AppliedJob], list[str]]:
-    """Applies the jobs one after another. Returns the applied jobs, at least one, and warnings.
+    """Applies the jobs one after another. Returns the applied jobs, at least one, and warnings. The options are those
+    of `apply_job`.
 
-    A job that cannot be applied gives a warning and does not stop the other jobs. If no job can be applied, raises the
-    UsageError of `apply_one`.
+    A job that cannot be applied gives a warning and does not stop the other jobs. Raises UsageError if no job can be
+    applied.
     """
     applied: list[AppliedJob] = []
     warnings, refused = list(chosen.notes), None
@@ -94,8 +95,8 @@ def _of_class(store: Store, scan: str, name: str, settings: Settings, *, force: 
 
 
 def _with_siblings(store: Store, row: JobRow, *, force: bool) -> tuple[JobRow, ...]:
-    """Returns the job to apply for each configuration of the same class, scan and target, ordered by job number; () if
-    the task of `row` has no recording."""
+    """Returns one job to apply for each configuration of the same class, scan and target as the job `row`, sorted by
+    job number; () if the task of `row` does not use a scan's recording."""
     if not row.task.recording:
         return ()
     jobs: dict[tuple[str, ...], list[JobRow]] = {}

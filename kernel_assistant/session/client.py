@@ -30,8 +30,8 @@ T = TypeVar("T")
 
 
 class Client:
-    """A client of the session host that belongs to `settings`. Every method raises HostError if the host cannot be
-    reached."""
+    """A client of the session host for the state folder in `settings`. Every method raises HostError if the host cannot
+    be reached."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -52,12 +52,13 @@ class Client:
         return JobState(self._call("cancel", timeout, job=job))
 
     def say(self, job: str, text: str) -> None:
-        """Sends a message to the model of a job, for its next turn. Raises UsageError if the job is not running."""
+        """Sends a message to the models of a job, for their next turn. Raises UsageError if the job is neither queued
+        nor running, or if no model in it reads messages."""
         self._call("say", job=job, text=text)
 
     def attach(self, job: str, from_seq: int = 0) -> EventStream:
-        """Returns the events of `job`, old and new, until it ends. An interrupted job is continued. Raises UsageError
-        for an unknown job."""
+        """Returns the events of `job` from number `from_seq` on: recorded ones, then new ones until the job ends. An
+        interrupted job is queued again. Raises UsageError for an unknown job."""
         return self._retrying(lambda connection: EventStream(connection, job, from_seq))
 
     def ping(self) -> None:
@@ -91,7 +92,8 @@ class Client:
         raise HostError(f"the session host (pid {pid}) does not end", f"kill -9 {pid}")
 
     def _reach(self) -> socket.socket | None:
-        """Returns a socket to the host, None if there is no host. Overridden for hosts on remote machines."""
+        """Returns a socket that is connected to the host; None if there is no host. Subclasses for hosts on remote
+        machines override this method."""
         return find_host(self._settings)
 
     def _start(self) -> None:
@@ -109,8 +111,8 @@ class Client:
         return self._retrying(lambda connection: _ask(connection, method, timeout, **params), timeout)
 
     def _retrying(self, action: Callable[[SocketConnection], T], timeout: float | None = None) -> T:
-        """Runs `action` on a connection after the exchange of hellos. If the host is ending, waits and starts a new
-        one."""
+        """Runs `action` on a connection, after the exchange of `hello`; starts a host if there is none. If the host is
+        ending, tries again for `timeout` seconds (None: _RETRY_FOR_S), then raises HostShuttingDown."""
         deadline = time.monotonic() + (_RETRY_FOR_S if timeout is None else timeout)
         while True:
             try:
@@ -183,7 +185,7 @@ class EventStream:
 
 
 def _understood(document: object) -> AnyEvent | None:
-    """Decodes an event. Returns None for a kind that only newer hosts have."""
+    """Decodes an event. Returns None if its kind is unknown to this program, because the host is newer."""
     try:
         event: AnyEvent = msgspec.convert(document, AnyEvent)
         return event
@@ -195,7 +197,8 @@ _identities = itertools.count(1)
 
 
 def _ask(connection: SocketConnection, method: str, timeout: float | None = None, **params: Any) -> Any:
-    """Sends one request, returns the answer and closes the connection."""
+    """Sends one request, closes the connection and returns the answer. Raises the exception that the host answered
+    with, and HostError if the connection breaks."""
     try:
         connection.send({"id": next(_identities), "method": method, "params": params})
         message = _receive(connection, timeout, "try again")
@@ -228,8 +231,8 @@ def _peer(stream: socket.socket) -> int:
 
 
 def _greet(connection: SocketConnection, timeout: float) -> None:
-    """Exchanges hellos. Raises HostShuttingDown if the host runs older code than this client and has no jobs, because
-    it then ends; HostError if the protocols differ or the host does not answer."""
+    """Exchanges the first messages (`hello`). Raises HostShuttingDown if the host runs older code than this client and
+    has no jobs, because such a host then ends; HostError if the protocols differ or the host does not answer."""
     mine = hello()
     try:
         connection.send(mine)

@@ -1,5 +1,5 @@
 """Examines this machine: which parts are installed and which are missing; for a missing part, what does not work
-without it and how to get it. Runs only probes."""
+without it and how to get it. Installs nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _LOW_DISK_BYTES = 2 << 30
 
 
 class DiagnosisItem(Record, frozen=True, kw_only=True):
-    """One examined part. `found` is text for people; if `ok` is false, `cost` says what does not work without it."""
+    """The result for one part. `found` describes it for users; if `ok` is False, `cost` says what does not work without
+    it."""
 
     name: str
     ok: bool
@@ -81,7 +82,7 @@ def _compiler(name: str, find: Callable[[], str], cost: str) -> DiagnosisItem:
 
 def _version(path: str) -> str:
     """Returns the version that the program `path` prints for `--version`: the number after "release" (nvcc), else the
-    first version number in the output; "" if there is none."""
+    first version number, else "". If the program cannot be run, returns the reason in brackets."""
     try:
         done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError) as error:

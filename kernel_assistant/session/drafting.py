@@ -21,7 +21,7 @@ _IDLE_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class TriedDraft:
-    """A draft, and whether the class runs with it: `problem` says in one line why not, "" if it runs."""
+    """A draft. `problem` says in one line why the class does not run with it; "" if the class runs."""
 
     draft: Draft
     problem: str
@@ -29,7 +29,7 @@ class TriedDraft:
 
 def draft_that_runs(spec: str, settings: Settings, text: str) -> TriedDraft:
     """Returns the first draft for the class `FILE:CLASS` with which the class runs, on the CPU under the user's
-    interpreter; if there is none, the likeliest draft. `text` is the text of the file.
+    interpreter; if no draft runs, the likeliest draft. `text` is the text of the file.
 
     Takes seconds. If jobs run on a remote machine, no draft is tried. Raises UsageError if the class does not exist.
     """
@@ -50,8 +50,8 @@ def _task(spec: str, settings: Settings, text: str, drafted: Draft) -> KernelTas
 
 
 def _first(tasks: list[KernelTask], python: str) -> tuple[int, str]:
-    """Returns the index of the first task that runs and ""; if none does, 0 and the problem. Raises as `WorkerClient`
-    does."""
+    """Returns the index of the first task that runs, and ""; if no task runs, returns 0 and the reason. Raises as
+    `WorkerClient.start` and `WorkerClient.call` do."""
     worker = WorkerClient(python, template_seconds=_IDLE_SECONDS)
     try:
         worker.start()

@@ -38,8 +38,8 @@ from kernel_assistant.store import JobOptions, JobRow, Store
 
 @dataclass(frozen=True)
 class FileSelection:
-    """A file, or a package that replaces a library's class, and the name of one of its classes; "" stands for all
-    classes."""
+    """A file, or the folder of a package that replaces a library's class, and the name of a class in it; an empty name
+    selects all classes."""
 
     path: Path
     class_name: str
@@ -72,12 +72,12 @@ def apply_job(
     project: Path | None = None,
     text: str | None = None,
 ) -> tuple[ApplyResult, list[str]]:
-    """Edits the user's file. Returns the result of the edit, and warnings; one of them says which calls of a scanned
-    program have no kernels yet. Raises UsageError if nothing is worth applying.
+    """Edits the user's file. Returns the result of the edit, and warnings, one of which names the calls of a scanned
+    program that have no kernels yet. Raises UsageError if the job has no gain (unless `force`) or cannot be applied.
 
-    A class of an installed library is not edited but replaced from outside by a package (apply/outside.py), as is any
-    class with `into`. The package is written to the folder from which `into` imports it, else to `project`, else to the
-    current folder.
+    The file of an installed library is never edited: a package in the user's project replaces the class when it is
+    imported (apply/outside.py). With `into`, this is done for any class, and the file `into` gets the import line. The
+    package is written to the folder from which `into` imports, else to `project`, else to the current folder.
 
     `text` is the file's text in an editor, which then inserts the lines itself (see `apply_result`).
     """
@@ -138,7 +138,8 @@ def is_appliable(row: JobRow, text: str) -> bool:
 
 
 def export_job(row: JobRow, kind: str, folder: Path) -> ExportResult:
-    """Writes the job's best candidate to `folder` in a form, `kind`, that runs without this tool. Raises UsageError."""
+    """Writes the job's best candidate to `folder` in the form `kind` of `apply.exporting.export`, which runs without
+    this tool. Raises UsageError."""
     if row.result is None or "plan.json" not in row.result.artifacts:
         raise UsageError(f"job {row.id} has no candidate to export", f"kernel-assistant show {row.id}")
     result = Path(row.result.artifacts["plan.json"]).parent
@@ -148,8 +149,8 @@ def export_job(row: JobRow, kind: str, folder: Path) -> ExportResult:
 
 
 def find_place(store: Store, what: str) -> FileSelection:
-    """Returns the file and class, or the package, from which `undo WHAT` removes kernels. `what` is a file, an applied
-    job (its number or `last`), or "" for the newest edit that is still applied. Raises UsageError if nothing fits."""
+    """Returns what `undo WHAT` has to undo: a file or package, and a class. `what` is a file, an applied job (its
+    number or `last`), or "" for the newest edit that is still applied. Raises UsageError if nothing fits."""
     if not what:
         selections = (FileSelection(Path(edit.path), str(json.loads(edit.document)["class"])) for edit in store.edits())
         if (last := next(filter(_is_applied, selections), None)) is not None:
@@ -164,8 +165,8 @@ def find_place(store: Store, what: str) -> FileSelection:
 
 
 def applied_place(path: Path, class_name: str, projects: Iterable[Path]) -> FileSelection:
-    """Returns the selection from which `undo_at` removes the kernels of a class: its file or, for a class of an
-    installed library, the package that replaces the class for one of `projects`."""
+    """Returns the selection to pass to `undo_at` for a class: its file or, for a class of an installed library, the
+    package in one of the folders `projects` that replaces the class."""
     package = replaced_in(projects, path).get(class_name) if is_installed(path) else None
     return FileSelection(package or path, class_name)
 
@@ -190,8 +191,8 @@ def _served_from(selection: FileSelection) -> FileSelection:
 
 
 def _is_applied(selection: FileSelection) -> bool:
-    """Whether kernels are applied in this selection. False if the user deleted the generated lines or the file; True
-    for a file with a syntax error, which may be in the middle of an edit."""
+    """Whether kernels are applied in this selection. False if the user deleted the generated lines or the file; True if
+    the file has a syntax error, because then the user may be in the middle of an edit."""
     if selection.path.is_dir():
         return True
     try:
@@ -220,8 +221,8 @@ def _note_undone(store: Store, path: Path, classes: tuple[str, ...]) -> None:
 
 
 def place_of(task: KernelTask, options: JobOptions) -> FileSelection:
-    """Returns the file and class that a job belongs to: those of its task or, for a job of a Python call, those of the
-    user's original file."""
+    """Returns the file and class that a job belongs to: those of its task or, if the job was submitted from Python
+    (`kernel_assistant.optimize`), the file and class that the user wrote."""
     if not options.source_path:
         return FileSelection(Path(task.path), task.class_name)
     path, _, class_name = options.source_path.rpartition(":")
@@ -251,7 +252,7 @@ def is_of(row: JobRow, selection: FileSelection) -> bool:
 
 
 def place_named(what: str) -> FileSelection:
-    """Parses `FILE[:CLASS]`."""
+    """Parses `FILE[:CLASS]`; without CLASS, all classes of the file are selected."""
     from kernel_assistant.source.build import split_spec
 
     path, class_name = split_spec(what)

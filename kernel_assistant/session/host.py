@@ -36,7 +36,8 @@ _MAX_SOCKET_PATH = 107
 
 def serve(settings: Settings, run: RunJob, lane_of: Callable[[KernelTask], str]) -> int:
     """Serves clients until the host has been idle for a while, is asked to stop or gets a signal. Returns the exit
-    code; returns at once if another host serves this state folder. Raises HostError if the host cannot start."""
+    code, at once if another host serves this state folder. `run` runs one job; `lane_of` returns the name of the queue
+    for a task. Raises HostError if the host cannot start."""
     with boundary(HostError, "the session host cannot start"):
         settings.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = _lock(settings.state_dir / LOCK_FILE)
@@ -122,8 +123,8 @@ def _announce(address: Path, path: Path) -> None:
 
 
 def _withdraw(address: Path, path: Path, mine: int) -> None:
-    """Removes the address file if it names this process, and the socket if its inode is `mine`. Either may belong to a
-    newer host, if the state folder was deleted together with the lock."""
+    """Removes the file `address` if it names this process, and the socket `path` if its inode is still `mine`.
+    Otherwise they belong to a newer host; that happens if the state folder was deleted together with the lock."""
     with contextlib.suppress(OSError, ValueError):
         if json.loads(address.read_text())["pid"] == os.getpid():
             address.unlink()
@@ -140,7 +141,7 @@ def _run_job(
     cancel: threading.Event,
     services: JobServices,
 ) -> OptimizeResult:
-    """Runs a job. The import is here so that the host can answer before the modules for jobs are loaded."""
+    """Runs a job. Imports the modules for jobs only now, so that the host can answer before they are loaded."""
     from kernel_assistant.session.kinds.job import run_job
 
     return run_job(task, options, emit=emit, cancel=cancel, services=services)
@@ -153,7 +154,8 @@ def _lane_of(task: KernelTask) -> str:
 
 
 def main() -> int:
-    """Entry point of the process. Stdout and stderr go to the log."""
+    """Entry point of the process; returns the exit code. The client that starts it sends stdout and stderr to a log
+    file."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         settings, warnings = resolve()

@@ -30,10 +30,10 @@ def prepare(
 ) -> tuple[KernelTask, JobOptions]:
     """Returns task and options for `FILE[:CLASS]`; `text` is an unsaved editor buffer.
 
-    `inputs`: "declared" in the file, "recorded" by a scan, or "auto", which prefers declared ones.
-    `elsewhere` leaves target and interpreter open, to be chosen on the remote machine that will run the job.
-    The interpreter is searched here and not in the host, which has the environment of its first client.
-    Raises UsageError for the file or the options, MissingError if an interpreter, device or policy is missing.
+    `inputs` says where the inputs come from: "declared" in the file, "recorded" by a scan, or "auto": declared ones if
+    there are any. `elsewhere`: the remote machine that runs the job chooses target and interpreter. The interpreter is
+    searched here and not in the host, which has the environment of its first client. Raises UsageError for the file or
+    the options, MissingError if an interpreter, device or policy is missing.
     """
     from kernel_assistant.source.build import build_task, split_spec
     from kernel_assistant.source.declared import NoInputsError
@@ -66,7 +66,8 @@ def prepare(
 
 
 def _of_library(error: NoInputsError) -> NoInputsError:
-    """Returns the error with a next step for a class of an installed library, whose file the user should not edit."""
+    """Returns the error to raise for a class of an installed library without inputs: its next step is a scan, because
+    the user should not edit the library's file."""
     from kernel_assistant.source.declared import NoInputsError
 
     return NoInputsError(
@@ -79,7 +80,7 @@ def _of_library(error: NoInputsError) -> NoInputsError:
 
 
 def prepare_scanned(spec: str, settings: Settings, *, elsewhere: bool = False) -> tuple[KernelTask, JobOptions]:
-    """Returns task and options for `ID:CLASS` of a scan. Raises as `prepare` does."""
+    """Returns task and options for a class of a scan; `spec` is `ID:CLASS`. Raises as `prepare` does."""
     if not elsewhere:
         check_policy(settings)
     recorded = from_scan(spec, settings, "cpu" if elsewhere else resolve_target(settings.target))
@@ -106,8 +107,8 @@ def options(settings: Settings, python: str, *, kind: JobKind, candidate: Candid
 
 
 def check_policy(settings: Settings) -> None:
-    """Raises NoModelError if the policy is a model but no setting names one, and UsageError if money is limited and the
-    model has no price."""
+    """Raises NoModelError if the policy is "model" and no model is set up, and UsageError if the user limits the money
+    and the model has no price."""
     limited = settings.money is not None and settings.policy != "generator"
     if settings.policy != "model" and not limited:
         return
@@ -123,8 +124,8 @@ def check_policy(settings: Settings) -> None:
 
 
 def resolve_target(target: str) -> str:
-    """Returns the target that `target` means here; `auto` is the GPU if there is one. Raises MissingError if the GPU is
-    missing."""
+    """Returns `target`, or for "auto" the target of this machine: `cuda` if there is a GPU, else `cpu`. Raises
+    MissingError if the device is missing."""
     from kernel_assistant.targets.detect import detect
 
     return detect(target).target
@@ -135,7 +136,8 @@ def prepare_check(
 ) -> tuple[KernelTask, JobOptions]:
     """Returns task and options to check the candidate at `path`: a workspace, a ModelNew file or a CUDA-Agent workdir.
 
-    `reference` (FILE[:CLASS]) replaces the candidate's own reference. Raises UsageError and MissingError.
+    `reference` (FILE[:CLASS]) replaces the candidate's own reference. Raises UsageError for a malformed candidate or no
+    reference, MissingError if the device or an interpreter is missing.
     """
     if (path / "plan.json").is_file():
         return _prepare_workspace(path, reference, settings, kind)

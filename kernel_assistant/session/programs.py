@@ -1,4 +1,4 @@
-"""Finds the user's programs that use a class of an installed library, from scans."""
+"""Finds, from scans, the user's programs that use a class of an installed library."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from kernel_assistant.store.scans import newest_scans
 
 
 def programs_using(path: Path, class_name: str, state_dir: Path, folders: Iterable[Path]) -> list[Path]:
-    """Returns the programs in `folders` that used the class `class_name` of the file `path`; programs of newer scans
-    come first. Raises StoreError."""
+    """Returns the programs below `folders` that used the class `class_name` of the file `path`; programs of newer scans
+    come first. Raises StoreError if the scans cannot be read."""
     within = tuple(folders)
     programs = [
         Path(scan.main)
@@ -26,7 +26,8 @@ def programs_using(path: Path, class_name: str, state_dir: Path, folders: Iterab
 
 
 def scan_of(task: KernelTask, settings: Settings) -> Scan | None:
-    """Returns the scan that recorded the inputs of a task, else the newest one whose program used its class."""
+    """Returns the scan that recorded the inputs of a task, else the newest scan whose program used its class, or
+    None."""
     recorded = class_of_task(task, settings.state_dir)
     if recorded is not None:
         return recorded.scan

@@ -1,4 +1,4 @@
-"""Says which calls of a scanned program the applied kernels of a class leave to the original."""
+"""Describes which calls of a scanned program will run the original although kernels are applied to their class."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Identity = tuple[str, ...]
 
 
 def configuration_of(task: KernelTask) -> Identity:
-    """Returns what identifies the configuration of a task: the folder of its recording, and the recorded arguments of
-    its workloads."""
+    """Returns an identifier of the task's configuration: the folder of its recording, and the recorded arguments of its
+    workloads."""
     return (task.recording, *(workload.args for workload in task.workloads))
 
 
 def left_to_original(store: Store, rows: Iterable[JobRow]) -> str:
-    """Returns a message about the configurations whose calls will still run the original when the jobs `rows`, all of
-    one class, are applied. Returns "" if every configuration of the scan has kernels, or if the inputs are not
+    """Returns a message about the configurations of a class that have no kernels, so that their calls still run the
+    original, once `rows` (jobs of this class) are applied. "" if every configuration has kernels, or the inputs are not
     recorded."""
     jobs = list(rows)
     scanned_class = class_of_task(jobs[0].task, store.state_dir)
@@ -48,7 +48,7 @@ def _identity(one: ScannedConfiguration) -> Identity:
 
 
 def _applied(store: Store, row: JobRow) -> list[JobRow]:
-    """Returns the jobs that are applied to the class of `row`."""
+    """Returns the jobs whose kernels are now applied to the class of `row`."""
     rows = []
     for edit in store.edits():
         if json.loads(edit.document)["class"] == row.task.class_name:

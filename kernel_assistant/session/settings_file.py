@@ -18,21 +18,22 @@ PROJECT_TABLE = f"tool.{APP}"
 
 
 def kept_form(name: str, value: str) -> object:
-    """Returns the value of a setting in the form in which it is stored in a file: a duration such as `2m` as text,
-    booleans and lists as such, a folder as its absolute path. Raises UsageError for an unknown name or a wrong
-    value."""
+    """Returns the value of a setting as it is stored in a file: a duration such as `2m` as text, booleans, numbers and
+    lists as such, a folder as its absolute path. Raises UsageError for an unknown name or a wrong value."""
     parsed = check_value(name, value)
     kept = parsed if isinstance(parsed, (bool, tuple)) or (isinstance(parsed, float) and _is_number(value)) else value
     return str(parsed) if isinstance(parsed, Path) else kept
 
 
 def set_in_file(path: Path, name: str, value: object, table: str = "") -> None:
-    """Writes `name = value` into a table of a TOML file; creates the file if necessary. Raises UsageError."""
+    """Writes `name = value` into the table `table` of a TOML file ("" is the top level); creates the file if necessary.
+    Raises UsageError if the file cannot be read or is not valid TOML."""
     _edit(path, lambda text: with_line(text, _written(text, name, table), value, table))
 
 
 def unset_in_file(path: Path, name: str, table: str = "") -> bool:
-    """Removes the line that sets `name`. Returns False if there is none. Raises UsageError."""
+    """Removes the line that sets `name` from a TOML file. Returns False if there is no such line. Raises UsageError if
+    the file is not valid TOML."""
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     written = _written(text, name, table)
     if not line_of(text, written, table):
@@ -42,13 +43,13 @@ def unset_in_file(path: Path, name: str, table: str = "") -> bool:
 
 
 def _written(text: str, name: str, table: str) -> str:
-    """Returns the key in the file's own spelling, with hyphens or underscores."""
+    """Returns the key of the setting `name` as the file spells it, with hyphens or else with underscores."""
     hyphened = name.replace("_", "-")
     return hyphened if line_of(text, hyphened, table) else name
 
 
 def _edit(path: Path, change: Callable[[str], str]) -> None:
-    """Changes the text of a file. Raises UsageError if it is not valid TOML before and after."""
+    """Replaces a file's text by `change(text)`. Raises UsageError unless the text is valid TOML before and after."""
     try:
         text = path.read_text(encoding="utf-8") if path.is_file() else ""
         tomllib.loads(text)
@@ -68,7 +69,7 @@ def _is_number(text: str) -> bool:
 
 
 def literal(value: object) -> str:
-    """Returns the value of a setting as TOML."""
+    """Returns the value of a setting in TOML syntax."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):
@@ -79,7 +80,8 @@ def literal(value: object) -> str:
 
 
 def with_line(text: str, key: str, value: object, table: str = "") -> str:
-    """Returns `text` with `key = value` in `table`, in the line that sets it, or else at the table's end."""
+    """Returns `text` with the line `key = value` in the table `table`: replaces the line that sets the key, or else
+    adds one at the table's end."""
     line = f"{key} = {literal(value)}\n"
     lines = _lines(text)
     present = line_of(text, key, table)
@@ -102,7 +104,7 @@ def with_line(text: str, key: str, value: object, table: str = "") -> str:
 
 
 def without_line(text: str, key: str, table: str = "") -> str:
-    """Returns `text` without the line that sets `key`, unchanged if there is none."""
+    """Returns `text` without the line that sets `key` in the table `table`; unchanged if there is no such line."""
     present = line_of(text, key, table)
     lines = _lines(text)
     if present:

@@ -66,8 +66,8 @@ def has_ended(settings: Settings, pid: int) -> bool:
 
 
 def socket_path(folder: Path, name: str, most: int) -> Path:
-    """Returns the path of the socket `name` in `folder`, which is made for this user alone; in a private folder of /tmp
-    if the path would have more than `most` bytes. Raises HostError if the folder is somebody else's."""
+    """Returns the path of the socket `name` in `folder` or, if that path would have more than `most` bytes, in a
+    private folder of /tmp. Creates the folder for this user alone. Raises HostError if it belongs to another user."""
     if len(os.fsencode(folder / name)) > most:
         folder = Path("/tmp") / f"kernel-assistant-{os.getuid()}"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -79,8 +79,8 @@ def socket_path(folder: Path, name: str, most: int) -> Path:
 
 
 def start_host(settings: Settings) -> None:
-    """Starts a host, unless another client has just started one, and waits until it listens. Raises HostError with the
-    last line of the host's log, StoreError if the state folder cannot be written."""
+    """Starts a host, unless another client has just started one, and waits until it listens. Raises HostError if it
+    does not start, with the last line of its log, and StoreError if the state folder cannot be written."""
     try:
         settings.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = (settings.state_dir / "start.lock").open("w")
@@ -126,12 +126,12 @@ def _spawn(settings: Settings) -> subprocess.Popen[bytes]:
 
 
 def collect_children() -> None:
-    """Reaps the hosts that this process started and that have ended."""
+    """Reaps the ended hosts among those that this process started."""
     _children[:] = [child for child in _children if child.poll() is None]
 
 
 def _folders(settings: Settings) -> dict[str, str]:
-    """Returns environment variables with the settings that the host must share with its client, from any source."""
+    """Returns environment variables with the settings that the host must share with this client."""
     names = ("state_dir", "cache_dir", "runtime_dir", "host_idle_seconds", "worker_idle_seconds")
     return {f"KERNEL_ASSISTANT_{name.upper()}": str(getattr(settings, name)) for name in names}
 

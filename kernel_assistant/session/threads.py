@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Runs `work` in its own thread and returns its result, or raises its exception."""
+    """Runs `work` in its own thread, without blocking the event loop. Returns its result, or raises its exception."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
@@ -35,7 +35,7 @@ async def in_thread(work: Callable[[], T]) -> T:
 
 
 def tell(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: object) -> None:
-    """Calls `function` in the loop. Does nothing if the loop has ended."""
+    """Calls `function` with `arguments` in the event loop, from another thread. Does nothing if the loop has ended."""
     try:
         loop.call_soon_threadsafe(function, *arguments)
     except RuntimeError:

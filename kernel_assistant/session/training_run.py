@@ -1,4 +1,5 @@
-"""The folder of a training run, as programs that watch the run use it (docs/training_metrics.md)."""
+"""The files in the folder of a training run that other programs read or write to watch and steer the run
+(docs/training_metrics.md)."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ class RunState(str, Enum):
 
 
 class TrainingCommand(str, Enum):
-    """The commands in the file `control`."""
+    """The commands that the file `control` of a run may contain."""
 
     go_on = ""
     pause = "pause"
@@ -40,7 +41,7 @@ class TrainingCommand(str, Enum):
 
 
 class RunStatus(Record, frozen=True, kw_only=True):
-    """The status of a run. `time` in seconds since the epoch; `host` is the machine of process `pid`."""
+    """The status of a run. `time` is in seconds since the epoch; process `pid` runs on the machine `host`."""
 
     stage: str
     state: RunState
@@ -52,7 +53,7 @@ class RunStatus(Record, frozen=True, kw_only=True):
 
 
 def write_status(run: Path, stage: str, state: RunState, step: int, message: str = "") -> None:
-    """Writes the status of this process. Raises StoreError."""
+    """Writes the status of the run, with this process as its owner, to the run's folder. Raises StoreError."""
     status = RunStatus(
         stage=stage,
         state=state,
@@ -66,8 +67,8 @@ def write_status(run: Path, stage: str, state: RunState, step: int, message: str
 
 
 def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:
-    """Writes a file in one step: readers see the old or the new content. A `durable` file survives a loss of power.
-    Raises StoreError."""
+    """Writes a file atomically: readers see the old or the new content. With `durable`, the content is also forced to
+    the disk, so that it survives a power failure. Raises StoreError."""
     with boundary(StoreError, f"cannot write {path}"):
         fresh = path.with_name(f"{path.name}.new")
         with fresh.open("wb") as file:
@@ -79,7 +80,8 @@ def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:
 
 
 def read_status(run: Path) -> RunStatus | None:
-    """Reads the status; None if it is missing or cannot be read. The state is `died` if the process is gone."""
+    """Reads the status of a run; None if it is missing or cannot be read. The state is `died` if the run's process no
+    longer exists on this machine."""
     try:
         status = decode((run / STATUS).read_bytes(), RunStatus)
     except (OSError, UsageError):

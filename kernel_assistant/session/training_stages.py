@@ -1,5 +1,5 @@
-"""The stages in the folder of a pipeline's run, as the pipeline writes them and programs that watch the run read them:
-docs/training_recipes.md."""
+"""The files of a pipeline's stages, which the pipeline writes and programs that watch the run read
+(docs/training_recipes.md)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIRST = (
 
 
 class StageProgress(Record, frozen=True, kw_only=True):
-    """Progress of a stage: seconds and number of starts so far, and how many bytes of the stage's metrics have been
+    """Progress of a stage: its seconds and its number of starts so far, and how many bytes of its metrics have been
     copied to the metrics of the run."""
 
     seconds: float = 0.0
@@ -41,20 +41,20 @@ class StageDone(Record, frozen=True, kw_only=True):
 
 
 def stage_folder(run: Path, index: int, name: str) -> Path:
-    """Returns the folder of the stage number `index`, counted from 0. The folder may not exist."""
+    """Returns the folder of a stage: its number `index`, counted from 0, and its name. The folder may not exist."""
     return run / f"{index + 1:02}-{name}"
 
 
 def read_record(file: Path, kind: type[R]) -> R | None:
-    """Reads the file `DONE` or `PROGRESS` of a stage; returns None if the stage has not written the file yet. Raises
-    UsageError if the file is not valid."""
+    """Reads the record `kind` from `file`, the file `DONE` or `PROGRESS` of a stage; None if there is no such file yet.
+    Raises UsageError if the file is not valid."""
     return decode(file.read_bytes(), kind) if file.is_file() else None
 
 
 def appended_lines(file: Path, start: int, most: int = -1) -> tuple[int, bytes]:
-    """Reads the complete lines of a growing file from byte `start` on; reads at most `most` bytes, -1 for all. Returns
-    the offset at which the lines begin, which is 0 if the file became shorter than `start`, and the lines. Raises
-    OSError."""
+    """Reads the complete lines of a growing file from byte `start` on, at most `most` bytes (-1: all). Returns the
+    offset of the first of these bytes, and the lines. The offset is 0 if the file has become shorter than `start`.
+    Raises OSError."""
     with file.open("rb") as opened:
         start = start if opened.seek(0, 2) >= start else 0
         opened.seek(start)
@@ -68,7 +68,7 @@ def is_share(name: str) -> bool:
 
 
 def clock(seconds: float) -> str:
-    """Seconds as text: 45 s, 12:07 or 1:02:07."""
+    """Formats seconds: 45 s, 12:07 or 1:02:07."""
     minutes, rest = divmod(round(seconds), 60)
     if not minutes:
         return f"{rest} s"

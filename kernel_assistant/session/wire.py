@@ -42,8 +42,8 @@ class SocketConnection:
         self._socket.sendall(line + b"\n")
 
     def receive(self, timeout: float | None = None) -> dict[str, Any] | None:
-        """Returns the next message, None if the peer has closed the connection. Raises TimeoutError, OSError, and
-        HostError if the message is not a JSON object."""
+        """Returns the next message, None if the peer has closed the connection. Raises TimeoutError after `timeout`
+        seconds, OSError if the connection breaks, HostError if the message is not a JSON object."""
         line = self._line(timeout)
         if line is None:
             return None
@@ -56,7 +56,7 @@ class SocketConnection:
         return message
 
     def peer_gone(self) -> bool:
-        """Whether the peer has closed. Neither waits nor consumes data."""
+        """Whether the peer has closed the connection. Does not wait, and consumes no data."""
         readable, _, _ = select.select([self._socket], [], [], 0)
         try:
             return bool(readable) and not self._socket.recv(1, socket.MSG_PEEK)
@@ -89,14 +89,14 @@ def hello() -> dict[str, Any]:
 
 
 def build_stamp() -> int:
-    """Returns the newest modification time of our source files, in nanoseconds, to recognize a host that runs older
+    """Returns the newest modification time of our source files, in nanoseconds. It distinguishes hosts that run older
     code of the same version."""
     root = Path(__file__).resolve().parent.parent
     return max(path.stat().st_mtime_ns for path in root.rglob("*.py"))
 
 
 def newer(mine: dict[str, Any], theirs: dict[str, Any]) -> bool:
-    """Whether the hello `mine` is from newer code than `theirs`."""
+    """Whether the first message (`hello`) `mine` comes from newer code than `theirs`."""
     return _age(mine) > _age(theirs)
 
 

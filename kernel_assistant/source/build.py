@@ -40,8 +40,8 @@ def build_task(target_spec: str, *, target: str, numerics: Numerics | str, text:
 
 
 def split_spec(target_spec: str) -> tuple[Path, str]:
-    """Returns the absolute path and the class name ("" if there is none). The path of an existing file may contain a
-    colon."""
+    """Returns the absolute path and the class name ("" if there is none) of `FILE` or `FILE:CLASS`. The path of an
+    existing file may contain a colon."""
     file, colon, name = target_spec.rpartition(":")
     if not target_spec.strip():
         raise UsageError("no file is named", "give FILE or FILE:CLASS, e.g. model.py:Net")

@@ -38,8 +38,8 @@ _LONGEST = 110
 
 @dataclass(frozen=True)
 class Draft:
-    """`text` is the comment to insert directly above the class; `origin` says where the constructor arguments in it
-    come from."""
+    """A drafted declaration of inputs. `text` is the comment to insert directly above the class; `origin` says where
+    the constructor arguments in it come from."""
 
     class_name: str
     text: str
@@ -47,7 +47,7 @@ class Draft:
 
 
 def draft(spec: str) -> Draft:
-    """Returns the likeliest draft for `FILE[:CLASS]`. Without a class, the last one of the file is taken.
+    """Returns the likeliest draft of inputs for `FILE[:CLASS]`. Without a class, the last one of the file is taken.
 
     Raises UsageError if there is no such class.
     """
@@ -101,8 +101,8 @@ def _is_class(node: ast.stmt, name: str) -> bool:
 
 
 def _method(tree: ast.Module, node: ast.ClassDef, name: str) -> ast.FunctionDef | None:
-    """Returns the method that the class defines itself, else that of a base class in the same file; None if there is
-    none."""
+    """Returns the method `name` that the class `node` defines itself, else that of a base class in the same file; None
+    if there is none."""
     for statement in node.body:
         if isinstance(statement, ast.FunctionDef) and statement.name == name:
             return statement

@@ -96,7 +96,7 @@ class _Scoped:
 
 
 class Index:
-    """Classes and import aliases of a file or a class. Every alias applies to the whole file, even if its import is
+    """The classes and import aliases in a syntax tree. Every alias applies to the whole file, even if its import is
     inside a function."""
 
     def __init__(self, tree: ast.Module | ast.ClassDef, named: str = "") -> None:
@@ -161,7 +161,8 @@ class Index:
         return above[-1] if above else same[-1] if same else None
 
     def _origin(self, expression: ast.expr) -> str | None:
-        """Returns the dotted name of an imported `expression`, e.g. `torch.nn.Module`; None if it is not imported."""
+        """Returns the dotted name of the imported object to which `expression` refers, e.g. `torch.nn.Module`; None if
+        it refers to no import."""
         if isinstance(expression, ast.Subscript):
             return self._origin(expression.value)
         if isinstance(expression, ast.Attribute):

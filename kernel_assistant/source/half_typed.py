@@ -87,9 +87,8 @@ def _scope(match: re.Match[str], line: int, last: int) -> ast.ClassDef | ast.Fun
 
 
 def _bases(text: str) -> list[ast.expr]:
-    """Returns the dotted names in the header up to the first keyword. In a header without its closing bracket, this
-    keyword is in the next line.
-    """
+    """Returns the dotted names in `text`, the header of a class, up to the first Python keyword. In a header without
+    its closing bracket, this keyword is in the next line."""
     bases = []
     for name in _NAME.findall(text):
         if keyword.iskeyword(name):

@@ -1,4 +1,4 @@
-"""Finds the Python interpreter for the user's module: the first one with torch where projects usually have it."""
+"""Finds the Python interpreter for the user's module: the first one with torch where projects usually have one."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ print(json.dumps({"version": list(sys.version_info[:3]), "torch": torch}))
 
 @dataclass(frozen=True)
 class Interpreter:
-    """`version` is the version of Python, e.g. "3.11.7"; `torch_version` is None without torch; `origin` says how the
-    interpreter was found."""
+    """A Python interpreter. `version` is its version, e.g. "3.11.7"; `torch_version` is None without torch; `origin`
+    says how the interpreter was found."""
 
     path: str
     version: str

@@ -63,7 +63,8 @@ def outline(text: str) -> Outline:
 
 @dataclass(frozen=True)
 class _Part:
-    """Statements and syntax errors of a piece. Line numbers are those in the piece."""
+    """The statements and syntax errors of one piece of a text (a top-level class or function). Line numbers are those
+    in the piece."""
 
     body: tuple[ast.stmt, ...]
     faults: tuple[SyntaxFault, ...] = ()
@@ -88,8 +89,8 @@ def _read(text: str) -> Iterator[tuple[int, _Part]]:
 
 
 def _joined(cut: list[str]) -> tuple[_Part, int]:
-    """Returns the first piece, joined with as many of the following pieces as make it valid Python, and the number of
-    joined pieces. If no number of pieces is valid, returns the first piece alone."""
+    """Returns the first of the pieces `cut`, joined with as many of the following ones as make it valid Python, and the
+    number of joined pieces. If no number of pieces is valid, returns the first piece alone."""
     for end in _ends(cut):
         if (part := _whole("".join(cut[:end]))) is not None:
             return part, end

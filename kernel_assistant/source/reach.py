@@ -1,5 +1,5 @@
-"""Finds the part of a file on which a class can depend, by the words in it, so that a comparison need not parse the
-rest."""
+"""Finds the parts of a file on which a class can depend. Only words are compared, so that the other parts need not be
+parsed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Compares a function of the running program with a text that should define it. Both can change after the text ran."""
+"""Compares a function of the running program with a text that should define it. The function and the text may each have
+changed since the text ran."""
 
 from __future__ import annotations
 import __future__

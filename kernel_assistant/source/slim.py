@@ -10,7 +10,7 @@ import ast
 
 from kernel_assistant.source.pieces import parse_piece, pieces
 
-#: Number of characters from which this is worthwhile.
+#: Number of characters from which on `slim_tree` is worthwhile.
 LONG = 24_000
 _NOTHING = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
 _Function = (ast.FunctionDef, ast.AsyncFunctionDef)

@@ -39,8 +39,8 @@ def _names(table: symtable.SymbolTable, when: str, *, outermost: bool = False) -
 
 
 def _when(table: symtable.SymbolTable, child: symtable.SymbolTable, when: str) -> str:
-    """Returns when the names of `child` are needed. Comprehensions and annotation scopes run together with the code
-    around them."""
+    """Returns when the names of `child` are needed: "now", "later" or "building" (see `Uses`). Comprehensions and
+    annotation scopes run together with the code around them."""
     is_function = isinstance(child, symtable.Function) and not child.get_name().endswith(("comp", "genexpr"))
     if when != "now" or not is_function:
         return when

@@ -63,7 +63,8 @@ _LOCK_WAIT_S = 5.0
 
 
 class Database:
-    """One connection behind a lock. Reopens when another process has moved a damaged file aside."""
+    """One connection to the database, protected by a lock. It is opened again if another process has moved a damaged
+    file aside."""
 
     def __init__(self, path: Path, *, lock_wait: float = _LOCK_WAIT_S) -> None:
         self.path = path
@@ -103,7 +104,7 @@ class Database:
             self._connection.execute("ROLLBACK")
 
     def _open_sound(self) -> sqlite3.Connection:
-        """Open and migrate; a file that SQLite cannot read is moved aside first."""
+        """Opens and migrates the file. If SQLite cannot read it, the file is moved aside, and a new one is created."""
         try:
             return self._open()
         except sqlite3.DatabaseError as error:

@@ -1,4 +1,4 @@
-"""Records that the store keeps and that lower layers do not use."""
+"""Records that the store keeps, besides those in `kernel_assistant.records`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from kernel_assistant.records.codec import Record, content_hash, to_builtins
 
 
 class JobKind(str, Enum):
-    """`verify` and `profile` evaluate one given candidate; `optimize` runs an episode; `check` verifies applied
-    kernels again; `lines` times the lines of the module as it is."""
+    """`verify` and `profile` evaluate one given candidate; `optimize` runs an episode; `check` verifies applied kernels
+    again; `lines` times each line of the module's `forward` as PyTorch runs it."""
 
     optimize = "optimize"
     verify = "verify"

@@ -94,8 +94,8 @@ class Store:
     # jobs
 
     def add_job(self, task: KernelTask, options: JobOptions, device: str) -> JobRow:
-        """Add a queued job and return its row. Its number is above that of every row and every job folder, so that no
-        old log is continued."""
+        """Add a queued job and return its row. Its number is above that of every row and every job folder, so that the
+        job does not continue the log of an earlier job."""
         with self._database.transaction() as db:
             (last,) = db.execute("SELECT coalesce(max(id), 0) FROM jobs").fetchone()
             number = max(last, last_number(self._jobs_dir)) + 1
@@ -250,7 +250,8 @@ class Store:
         return None if row is None else decode(row[0], Candidate)
 
     def has_passed(self, source: str) -> bool:
-        """Whether a candidate with a source of exactly this text was found correct, in a search or on its own."""
+        """Whether a candidate with a source of exactly this text was found correct, in a search, or in a job that
+        checked this candidate only."""
         with self._database.reading() as db:
             row = db.execute(
                 "SELECT 1 FROM evaluations JOIN candidates ON hash = candidate, "

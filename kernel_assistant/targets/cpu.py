@@ -46,7 +46,8 @@ def facts() -> DeviceFacts:
 
 
 def architecture() -> str:
-    """The level of the CPU's instruction set: `x86-64-avx512`, `x86-64-avx2`, `x86-64`, or the machine's own name."""
+    """The level of the CPU's instruction set: `x86-64-avx512`, `x86-64-avx2`, `x86-64`, or what `platform.machine`
+    returns for other processors."""
     machine = platform.machine()
     if machine not in ("x86_64", "AMD64"):
         return machine

@@ -13,7 +13,7 @@ from kernel_assistant.targets.nvml import handles, opened
 
 _CODE = ("-O3", "-std=c++17")
 FLAGS = (*_CODE, "-cubin", "--resource-usage")
-#: The same for NVRTC, which optimises by default.
+#: The same flags for NVRTC, which optimises by default.
 NVRTC_FLAGS = ("-std=c++17", "--ptxas-options=-v")
 #: Flags that give the same code as PTX, for reading.
 PTX_FLAGS = (*_CODE, "-ptx")
@@ -46,7 +46,7 @@ def compiler() -> str:
 
 
 def gpus() -> list[DeviceFacts]:
-    """The GPUs that CUDA sees, numbered as `nvml.handles` orders them; an empty list where there is no driver."""
+    """The GPUs that CUDA sees, in the order of `nvml.handles`; an empty list where there is no driver."""
     with opened() as nvml:
         return [_facts(nvml, index, handle) for index, handle in enumerate(handles(nvml))]
 

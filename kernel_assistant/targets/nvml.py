@@ -39,7 +39,8 @@ def handles(nvml: Any) -> list[Any]:
 
 
 def visible(words: str, uuids: Sequence[str]) -> list[int]:
-    """Indices of the GPUs with these UUIDs that CUDA sees, in CUDA's order, if CUDA_VISIBLE_DEVICES is `words`.
+    """Indices into `uuids`, the UUIDs of all GPUs, of those that CUDA sees if CUDA_VISIBLE_DEVICES is `words`, in
+    CUDA's order.
 
     Entries are numbers or prefixes of UUIDs; as in CUDA, entries from the first invalid one on are ignored. If `words`
     names parts of a GPU (MIG), all GPUs are returned.

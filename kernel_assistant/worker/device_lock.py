@@ -8,8 +8,8 @@ Three files in one folder are locked with `flock`, which the system releases whe
 
 - `users.lock`: shared by everyone who uses the device, exclusive for one holder who uses it alone;
 - `turn.lock`: serialises those who want exclusive use;
-- `gate.lock`: shared by everyone who waits for or has exclusive use. It keeps new shared users out meanwhile, so that
-  those inside leave once for all waiting exclusive users.
+- `gate.lock`: shared by everyone who waits for or has exclusive use. While it is held, new shared users wait, so that
+  the present shared users have to leave only once for all waiting exclusive users.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def no_check() -> None:
 
 
 class DeviceLock:
-    """The lock of the device that `folder` stands for. Without a folder the device is not shared, and nothing waits.
+    """The lock of one device, made of files in `folder`. Without a folder the device is not shared, and nothing waits.
 
-    A thread holds the lock, whichever `DeviceLock` of the folder it used. Taking the lock again in the same mode does
-    nothing; `exclusive` inside `shared` releases the shared lock and takes it again afterwards. `settle` is called
-    before a lock is released: it waits until the device has finished its work.
+    The lock belongs to a thread, whichever `DeviceLock` of the folder the thread used. Taking the lock again in the
+    same mode does nothing; `exclusive` inside `shared` releases the shared lock and takes it again afterwards. `settle`
+    is called before a lock is released: it waits until the device has finished its work.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None, settle: Callable[[], None] = lambda: None) -> None:
@@ -57,8 +57,8 @@ class DeviceLock:
 
     @contextmanager
     def shared(self, check: Check = no_check, *, first: bool = False) -> Iterator[None]:
-        """Hold the lock shared. Waits for threads that hold the lock exclusively, and without `first` also for those
-        that wait for exclusive use."""
+        """Hold the lock shared. Waits for threads that hold the lock exclusively; also for those that wait for
+        exclusive use, unless `first` is set."""
         if self.folder is None or self.folder in _holds.held:
             yield
             return

@@ -38,8 +38,8 @@ KEEP_BYTES = 2 << 30
 
 @dataclass
 class LoadedCandidate:
-    """A candidate that is loaded in a runner, which has at most `most_threads` threads between calls. `ready` is set
-    once the candidate has been verified and prepared for timing."""
+    """A candidate that is loaded in a runner; `most_threads` is the number of threads that the runner may have between
+    calls. `ready` is set once the candidate has been verified and prepared for timing."""
 
     key: str
     plan: dict[str, Any]
@@ -62,8 +62,8 @@ class Judge:
     """Verifies and profiles candidates of one task on one device.
 
     `quick_only` means that only the quick tier is used. `lock` is given if the judge itself has to lock the device.
-    `spare` is a runner that is running already. `throughput` leaves out figures that only people read; `nominal`
-    replaces the clock (measuring/nominal.py).
+    `spare` is a runner that is running already. `throughput` leaves out figures that are only shown to people;
+    `nominal` replaces measured by nominal times (measuring/nominal.py).
     """
 
     #: Whether a runner on a GPU serves several candidates.
@@ -103,7 +103,7 @@ class Judge:
 
     @property
     def profiler(self) -> Profiler:
-        """The profiler, created at first use because it needs the baseline's inputs."""
+        """The profiler, created at first use because it needs the declared inputs with their expected outputs."""
         if self._profiler is None:
             self._profiler = Profiler(
                 self.task,
@@ -119,7 +119,7 @@ class Judge:
         return self._profiler
 
     def prepare(self, which: str) -> None:
-        """Create the profiler with its sets, and compile the module if `which` is "compile"."""
+        """Create the profiler with its sets of inputs and outputs; if `which` is "compile", also compile the module."""
         with self._lock.shared():
             self._base()
             self.profiler.prepare(which)
@@ -127,8 +127,9 @@ class Judge:
                 self._compare_compiled()
 
     def _compare_compiled(self) -> None:
-        """Check whether torch.compile is really as inexact as expected; if not, only the error of eager mode is allowed
-        to candidates from now on. With numerics `paper` the expectation has other reasons too and stays."""
+        """Check whether torch.compile is really as inexact as expected. If not, candidates may from now on only be as
+        inexact as eager mode. With numerics `paper` nothing changes, because there the larger error is allowed for
+        other reasons too."""
         if self.numerics == "paper":
             return
         if self.task.compiled_on_tensor_cores and not self.profiler.compiled_is_as_inexact(self._base()):
@@ -256,9 +257,8 @@ class Judge:
             return self._failed(failed)
 
     def _require_own(self, runner: RunnerClient, plan: dict[str, Any]) -> None:
-        """Raise IncorrectOutput if PyTorch does work that the candidate should do. On the CPU the kernels of a plan
-        with residual calls share a process with PyTorch; only the calls that the plan declares may use it.
-        """
+        """Raise IncorrectOutput if PyTorch does work that the candidate should do. Only a plan with residual calls on
+        the CPU is checked: there the kernels share a process with PyTorch, and only the declared calls may use it."""
         if not plan.get("residual") or self.command.target != "cpu":
             return
         seen = runner.request({"op": "trace"}, self._timeout).get("operators")
@@ -266,10 +266,9 @@ class Judge:
             raise IncorrectOutput("cheating", f"PyTorch computes inside a kernel: {', '.join(map(str, seen))[:200]}")
 
     def release(self) -> RunnerClient | None:
-        """Close the judge, but return its runner if that can serve the next task. A runner can do so on a GPU, where no
-        code of a candidate ran on the runner's host side. Starting a runner, and importing torch there for residual
-        calls, takes longer than opening a task.
-        """
+        """Close the judge, but return its runner if that can serve the next task, else None. Only a runner on a GPU
+        may, because no code of a candidate ran on its host side. Starting a runner, and importing torch there for
+        residual calls, takes longer than opening a task."""
         runner = self._loaded.runner if self._loaded else self._spare
         if runner is None or self.command.target != "cuda" or self._imports or runner.process.poll() is not None:
             self.close()

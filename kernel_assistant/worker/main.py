@@ -138,7 +138,7 @@ class Worker:
         }
 
     def time_applied(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Times of the user's file before and after a result was applied."""
+        """Times of the user's class with and without its applied kernels."""
         from .applied_checks.applied_timing import time_applied
 
         return time_applied(params, self._module)

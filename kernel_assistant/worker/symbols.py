@@ -50,8 +50,8 @@ class Symbols:
         return self._sum(_tree(size))
 
     def value(self, size: Any, dims: Mapping[str, int]) -> int:
-        """The value of `size`, which may be any symbolic size of torch's, for the dimensions `dims`. Raises
-        InexpressibleError if it depends on values."""
+        """The value of `size`, an int or any symbolic size of torch, for the dimensions `dims`. Raises
+        InexpressibleError if it depends on values of tensors."""
         if isinstance(size, int):
             return int(size)
         tree = _tree(size)

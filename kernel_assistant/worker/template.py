@@ -92,7 +92,7 @@ class Template:
         return [watched for watched in self._watched if watched.fileno() in ready]
 
     def _accept(self, source: socket.socket) -> None:
-        """Accept a connection, or notice that no more will come."""
+        """Accept a connection and watch it for a request. If no more connections will come over `source`, close it."""
         client = _accepted(source) if _listens(source) else _handed(source)
         if client is not None:
             client.settimeout(REQUEST_SECONDS)
@@ -102,8 +102,8 @@ class Template:
             source.close()
 
     def _fork(self, client: socket.socket) -> ForkOrder | None:
-        """Fork a worker; returns the `ForkOrder` in the child. A client that gets no answer starts its worker
-        itself."""
+        """Receive a client's request and fork a worker. Returns the `ForkOrder` in the child, None in the template. If
+        there is no fork, the client gets no answer and starts its worker itself."""
         del self._watched[client]
         order = receive(client)
         if order is None:
@@ -214,7 +214,7 @@ def devices_counted_elsewhere() -> Iterator[None]:
 
 
 def _in_a_child(count: Callable[[], int]) -> int:
-    """The result of `count`, run in a child process; 0 if it fails."""
+    """The result of `count`, which is run in a child process; 0 if it fails there."""
     child = os.fork()
     if child == 0:
         devices = 0
@@ -254,7 +254,8 @@ def _has_children() -> bool:
 
 
 def _is_open(descriptor: str) -> bool:
-    """Whether a listed descriptor is still open; the one that was used for listing is not."""
+    """Whether the descriptor number `descriptor`, from a listing of /proc/self/fd, is still open. The one through which
+    the folder was listed is closed by then."""
     return os.path.lexists(f"/proc/self/fd/{descriptor}")
 
 

@@ -43,8 +43,9 @@ def actions(
     running: Mapping[str, EditorJob],
     abilities: ClientCapabilities,
 ) -> list[CodeAction]:
-    """Return the code actions of the innermost class around `where`. Actions that are not possible now are disabled,
-    or left out if the client cannot show disabled actions."""
+    """Return the code actions of the innermost class around `where`. `states` and `running` map class names to the
+    state and to the active job. Actions that are not possible now are disabled, or left out if the client cannot show
+    disabled actions."""
     chosen = innermost(snapshot, where, known.classes)
     if chosen is None:
         return []

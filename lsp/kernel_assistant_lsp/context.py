@@ -87,8 +87,7 @@ class Context:
         return [path_of(uri) for uri in self.folder_uris()]
 
     def folder_uris(self) -> list[str]:
-        """Return the URIs of the workspace's folders as the client writes them; the keys that pygls uses are
-        changed."""
+        """Return the URIs of the workspace's folders as the client writes them; pygls uses changed URIs as keys."""
         return [folder.uri for folder in self.server.workspace.folders.values()]
 
     def settings(self, path: Path | None) -> Settings:
@@ -96,7 +95,8 @@ class Context:
         return self.configuration.settings(path)
 
     def outline(self, snapshot: Snapshot) -> Outline:
-        """Return the outline of a document as far as it is known. A long text is not parsed for this."""
+        """Return the outline of a document (its module classes and syntax errors) as far as it is known. A long text is
+        not parsed for this."""
         if not snapshot.is_python:
             return Outline()
         others = self.documents.other_cells(snapshot)

@@ -70,8 +70,8 @@ class History:
         return True
 
     def changed_by_others(self, seen: tuple[int, int]) -> tuple[int, int]:
-        """Return a version number that differs from `seen` if another process has written to the store or reported
-        calls of applied kernels."""
+        """Return a pair that differs from `seen` if another process has written to the store or reported calls of
+        applied kernels."""
         reported = self._counters_dir.stat().st_mtime_ns if self._counters_dir.is_dir() else 0
         return (self.store.data_version() if self._there() else seen[0]), reported
 

@@ -73,7 +73,7 @@ def encoded(
 
 @lru_cache(maxsize=8192)
 def _of_unknown(uri: str, name: str) -> tuple[str, ...]:
-    """Return the commands of a class without state, job and syntax error, as JSON."""
+    """Return the commands in the lenses of a class that has no state, no job and no syntax error, as JSON."""
     return _texts(_offers(_NONE, None, {"uri": uri, "class": name}))
 
 

@@ -23,8 +23,8 @@ _log = logging.getLogger(__name__)
 
 
 class Protocol(LanguageServerProtocol):
-    """The protocol of the server. `documents` are the open documents; those of pygls split lines at characters where
-    editors do not."""
+    """The protocol of the server. `documents` are the open documents. The document class of pygls is not used, because
+    it splits lines at characters where editors do not."""
 
     def __init__(self, server: Any, converter: Any) -> None:
         self.documents = Documents()

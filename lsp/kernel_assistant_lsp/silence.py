@@ -14,7 +14,8 @@ _MARK = re.compile(r"#\s*kernel-assistant\s*:\s*ignore\s*(?:#.*)?$")
 
 
 def ignored(snapshot: Snapshot, one: ModuleClass) -> bool:
-    """Return whether the comment is in the block of comments above the class, or on the first line of the class."""
+    """Return whether the comment `# kernel-assistant: ignore` is above the class, in its block of comments, or on the
+    first line of the class."""
     if _MARK.search(snapshot.line(one.line - 1)):
         return True
     number = one.line - 2
@@ -26,7 +27,7 @@ def ignored(snapshot: Snapshot, one: ModuleClass) -> bool:
 
 
 def with_comment(snapshot: Snapshot, one: ModuleClass) -> str:
-    """Return the text with the comment inserted above the class."""
+    """Return the text with the comment `# kernel-assistant: ignore` inserted above the class."""
     start = snapshot.starts[one.line - 1]
     line = snapshot.line(one.line - 1)
     indent = line[: len(line) - len(line.lstrip(" \t\f"))]

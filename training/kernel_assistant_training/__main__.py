@@ -1,7 +1,7 @@
-"""`python -m kernel_assistant_training COMMAND`: the stages of training, and commands for their folders.
+"""`python -m kernel_assistant_training COMMAND`: runs a stage of training, or a command that works on a stage's folder.
 
-All commands take `--tensorboard` and `--no-tensorboard` (docs/training_metrics.md). Processes that a command starts do
-not import this file again, and so do not import torch.
+All commands take `--tensorboard` and `--no-tensorboard` (docs/training_metrics.md). The processes that a command starts
+with `multiprocessing` do not import this file again, and so do not import torch.
 """
 
 from __future__ import annotations

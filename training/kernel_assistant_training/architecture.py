@@ -1,7 +1,7 @@
-"""A Llama for training. Its weights have Hugging Face's names, and its attention stays within a conversation.
+"""A Llama model for training. Its weights have Hugging Face's names; a token attends only to its own conversation.
 
-Computes what `transformers.LlamaForCausalLM` computes (a test compares logits), in a form that compiles layer by
-layer.
+Computes the same as `transformers.LlamaForCausalLM` (a test compares the logits), in a form whose layers can be
+compiled one at a time.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ Mask: TypeAlias = "Tensor | BlockMask"
 
 
 def dense_mask(documents: Tensor) -> Tensor:
-    """A mask as a bool tensor (B, 1, T, T), for any device. `documents` (B, T) has a number for each token, the same
-    for all tokens of one conversation."""
+    """Returns a causal attention mask that does not cross conversations: a bool tensor (B, 1, T, T), for any device.
+    `documents` (B, T) has for each token the number of its conversation."""
     length = documents.shape[1]
     causal = torch.ones(length, length, dtype=torch.bool, device=documents.device).tril()
     return (documents[:, None, :, None] == documents[:, None, None, :]) & causal
 
 
 def block_mask(documents: Tensor) -> BlockMask:
-    """The mask of `dense_mask` as a BlockMask for FlexAttention, which skips empty blocks of 128 × 128. For CUDA, with
-    compiled layers."""
+    """Returns the mask of `dense_mask` as a BlockMask for FlexAttention, which skips blocks of 128 × 128 that are all
+    masked. For CUDA, with compiled layers."""
 
     def visible(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return (query >= key) & (documents[row, query] == documents[row, key])
@@ -93,7 +93,7 @@ def _block_masks(*, compiled: bool) -> Callable[..., BlockMask]:
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Mask) -> Tensor:
-    """Attention of queries (B, heads, T, d) over keys and values (B, kv_heads, T, d); returns (B, heads, T, d)."""
+    """Returns the attention (B, heads, T, d) of queries (B, heads, T, d) over keys and values (B, kv_heads, T, d)."""
     if isinstance(mask, Tensor):
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=True)
     assert _flex_attention is not None
@@ -167,7 +167,7 @@ class Body(nn.Module):
 
 
 class Llama(nn.Module):
-    """The whole model, with weights in float32. `state_dict` has the names and shapes of a Hugging Face folder with
+    """The whole model, with weights in float32. `state_dict` has the names and shapes of a Hugging Face checkpoint with
     tied embeddings."""
 
     def __init__(self, shape: ModelShape) -> None:
@@ -181,13 +181,13 @@ class Llama(nn.Module):
                 nn.init.normal_(weight, std=0.02 / (math.sqrt(2 * shape.layers) if added else 1))
 
     def compile_layers(self) -> None:
-        """Compiles the layers, which share their code, so that one compilation serves all."""
+        """Compiles each layer. The layers share their code, so that one compilation serves all."""
         for layer in self.model.layers:
             layer.compile(dynamic=False)
 
     def hidden(self, tokens: Tensor, mask: Mask, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Hidden states after the last norm, (B, T, width), of `tokens` (B, T); `dtype` is that of the residual
-        stream."""
+        """Returns the hidden states (B, T, width) after the last norm, for `tokens` (B, T). `dtype` is that of the
+        residual stream."""
         cosine, sine = rotations(self.shape, tokens.shape[1], tokens.device)
         x = self.model.embed_tokens(tokens).to(dtype)
         for layer in self.model.layers:
@@ -199,7 +199,8 @@ class Llama(nn.Module):
 
 
 def rotations(shape: ModelShape, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of the rotary embedding, (T, head_width) each."""
+    """Returns the cosines and sines of the rotary embedding for the positions below `length`, (length, head_width)
+    each."""
     half = torch.arange(0, shape.head_width, 2, dtype=torch.float32, device=device) / shape.head_width
     angles = torch.outer(torch.arange(length, dtype=torch.float32, device=device), shape.theta**-half)
     angles = torch.cat([angles, angles], dim=-1)

@@ -1,5 +1,5 @@
-"""A conversation as tokens, the same tokens that `serving/llama/embedded.py` sends. Tokens that the assistant writes
-are marked."""
+"""Encodes a conversation as the same tokens that serving (`serving/llama/embedded.py`) sends to the model, and marks
+the tokens that the assistant writes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class Tokens:
 
 
 class Encoder:
-    """Encodes the messages of a conversation as tokens. The text of a message never becomes a control token."""
+    """Encodes the messages of a conversation as tokens. Text in a message that looks like a control token stays plain
+    text."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         tokenizer.encode_special_tokens = True
@@ -38,9 +39,9 @@ class Encoder:
         self._known = lru_cache(maxsize=64)(self._encode)
 
     def encode(self, messages: Sequence[Message], learned: Sequence[bool] | None = None) -> Tokens:
-        """The tokens of a conversation. `learned` has a bool for each message: whether the loss includes it, if it is
-        the assistant's. By default the loss includes all of the assistant's messages.
-        """
+        """Returns the tokens of a conversation. `learned` has a bool for each message: whether the loss includes it; it
+        has no effect on messages that are not the assistant's. By default the loss includes all of the assistant's
+        messages."""
         ids: list[int] = []
         marks: list[bool] = []
         for number, message in enumerate(messages):
@@ -55,12 +56,12 @@ class Encoder:
         return Tokens(ids, marks)
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
-        """The tokens of the conversation up to the point at which the assistant's next turn begins."""
+        """Returns the tokens of the conversation and of the header that begins the assistant's next turn."""
         start, role, *_ = pieces([Message(role="assistant", content="")], answer=False)
         return self.encode(messages).ids + self._tokens(start, "assistant") + self._tokens(role, "assistant")
 
     def reply(self, text: str) -> list[int]:
-        """The tokens of a reply `text` of the assistant, without the token that ends a turn."""
+        """Returns the tokens of `text`, a reply of the assistant, without the token that ends a turn."""
         return self._replies.encode(text)
 
     def _tokens(self, piece: PromptPiece, role: str, *, written: bool = False) -> list[int]:

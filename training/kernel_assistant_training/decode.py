@@ -1,9 +1,9 @@
-"""Generates replies to many prompts at once, with a key-value cache of fixed size, a CUDA graph of one decoding step,
-and rows that are reused.
+"""Generates replies to many prompts at once, with a key-value cache of fixed size and a CUDA graph of one decoding
+step.
 
-A row holds one conversation. Several steps run without a synchronization with the host. Then finished rows are
-collected and assigned to waiting prompts; when few rows are in use, these are moved together. Without CUDA the same
-code runs without graphs.
+A row of the batch holds one conversation. Several steps run without synchronizing host and device; then finished rows
+are collected and assigned to waiting prompts. When few rows are still in use, they are moved together, so that the
+batch can be smaller. Without CUDA the same code runs without graphs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 @dataclass(frozen=True)
 class GenerationRequest:
     """One prompt (token ids) to be answered. `temperature` 0 is greedy. At most `most` tokens are sampled, the end
-    token included. The same `seed` gives the same random numbers in any row; the model's arithmetic may depend on how
+    token included. The same `seed` gives the same random numbers in any row; only rounding errors may depend on how
     many rows run."""
 
     prompt: Sequence[int]
@@ -47,9 +47,9 @@ class GenerationRequest:
 
 @dataclass(frozen=True)
 class Reply:
-    """The tokens that were sampled for a request. `logprobs` are log-probabilities before temperature is applied.
-    `ended`: whether the last token is the end token. `others`: for each position the decoder's `width` likeliest
-    tokens, each with its log-probability."""
+    """The tokens that were sampled for a request. `logprobs` are their log-probabilities before temperature is applied.
+    `ended`: whether the last token is the end token. `others` has for each position the `width` (of the Decoder)
+    likeliest tokens, each with its log-probability."""
 
     ids: list[int]
     logprobs: list[float]
@@ -79,8 +79,8 @@ class _Layer:
 
 
 class Decoder:
-    """Decodes `rows` conversations of at most `context` tokens at once, until the token `end`. Records the `width`
-    likeliest tokens of each position. For one thread."""
+    """Decodes up to `rows` conversations of at most `context` tokens at once; the token `end` ends a reply. Records the
+    `width` likeliest tokens of each position. Not thread-safe."""
 
     def __init__(
         self, model: Llama, end: int, *, rows: int, context: int, device: torch.device, width: int = 0
@@ -114,7 +114,8 @@ class Decoder:
 
     @torch.no_grad()
     def load(self, model: Llama) -> None:
-        """Copies the weights of a model of the same shape into the same memory, so that graphs stay valid."""
+        """Copies the weights of a model of the same shape into the existing buffers, so that captured CUDA graphs stay
+        valid."""
         known = model.state_dict()
         weights = [known["model.embed_tokens.weight"], known["model.norm.weight"]]
         for number in range(self.shape.layers):
@@ -132,8 +133,8 @@ class Decoder:
 
     @torch.inference_mode()
     def decode(self, asked: Sequence[GenerationRequest]) -> list[Reply]:
-        """A reply to each request, in order. Raises ValueError if a prompt with its answer is longer than the
-        context."""
+        """Returns a reply to each request, in order. Raises ValueError if a prompt and its `most` tokens together are
+        longer than the context."""
         if any(len(one.prompt) + one.most > self.context for one in asked):
             raise ValueError(f"a prompt with its answer has more than {self.context} tokens")
         waiting, replies = deque(enumerate(asked)), dict[int, Reply]()
@@ -154,8 +155,9 @@ class Decoder:
         return next((size for size in self._sizes if size >= wanted), self._sizes[-1])
 
     def _assign(self, arriving: Sequence[tuple[int, int, GenerationRequest]], assigned: list[int | None]) -> None:
-        """Assigns requests to rows. The prompts without their last tokens go through the model together; the next
-        decoding step reads the last tokens."""
+        """Assigns requests to rows. `arriving` has triples of a row, the number of its request, and the request. The
+        prompts without their last tokens go through the model together; the next decoding step reads the last tokens.
+        """
         longest = max(len(one.prompt) for _, _, one in arriving)
         tokens = torch.tensor([[*one.prompt, *[0] * (longest - len(one.prompt))] for _, _, one in arriving])
         rows = torch.tensor([row for row, _, _ in arriving], device=self.device)
@@ -182,7 +184,8 @@ class Decoder:
         self._count[rows], self._live[rows] = 0, True
 
     def _close_up(self, assigned: list[int | None]) -> list[int | None]:
-        """Moves the used rows to the front and reduces the number of rows to the next smaller size that holds them."""
+        """Moves the used rows to the front and reduces the batch to the smallest size that holds them. Returns the
+        request numbers of the new rows, None for free rows."""
         used = [row for row, request in enumerate(assigned) if request is not None]
         size = self._size(len(used))
         rows = torch.tensor(used, device=self.device)
@@ -206,8 +209,8 @@ class Decoder:
             step()
 
     def _graph(self, rows: int, length: int) -> torch.cuda.CUDAGraph:
-        """The CUDA graph of one step over `rows` rows and `length` keys, captured when it is first needed. The warm-up
-        step changes nothing, since no row is live then."""
+        """Returns the CUDA graph of one step over `rows` rows and `length` keys; it is captured when it is first
+        needed. The warm-up step changes nothing, since no row is live then."""
         if (rows, length) not in self._graphs:
             live = self._live.clone()
             self._live.zero_()
@@ -237,7 +240,8 @@ class Decoder:
             assigned[row] = None
 
     def _step(self, rows: int, length: int) -> None:
-        """Computes one more token for each live row. The other rows repeat their last token, which changes nothing."""
+        """Computes one more token for each live row. The other rows compute too, but their results and counters do not
+        change."""
         position, count, live = self._positions[:rows], self._count[:rows], self._live[:rows]
         each = torch.arange(rows, device=self.device)
         group = self.shape.heads // self.shape.kv_heads
@@ -266,15 +270,16 @@ class Decoder:
 
     @staticmethod
     def _chosen(logprobs: Tensor, temperature: Tensor, chance: Tensor) -> Tensor:
-        """The next token of each row: the first at which the cumulative probability exceeds the row's random number
-        `chance`, or the likeliest if temperature is 0."""
+        """Returns the next token of each row: the first at which the cumulative probability exceeds the row's random
+        number `chance`, or the likeliest if temperature is 0."""
         heat = temperature.clamp(min=1e-3)[:, None]
         passed = (logprobs / heat).softmax(-1, dtype=torch.float64).cumsum(-1)
         drawn = (passed <= chance[:, None] * passed[:, -1:]).sum(-1)
         return torch.where(temperature > 0, drawn, logprobs.argmax(-1))
 
     def _hidden(self, tokens: Tensor, cosine: Tensor, sine: Tensor, attend: Attend) -> Tensor:
-        """Hidden states after the last norm, (B, T, width), of `tokens` (B, T)."""
+        """Returns the hidden states (B, T, width) after the last norm, for `tokens` (B, T). `attend` computes the
+        attention of a layer and writes its keys and values into the cache."""
         shape, x = self.shape, F.embedding(tokens, self._embedding)
         for number, layer in enumerate(self._layers):
             projected = F.linear(self._normed(x, layer.before), layer.projections)

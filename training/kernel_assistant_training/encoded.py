@@ -1,4 +1,4 @@
-"""Turns conversations into tokens in several processes, because a single process would keep a borrowed GPU waiting."""
+"""Encodes conversations as tokens in several processes, because a GPU would have to wait for a single process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CHUNK = 200
 
 
 def encoded(conversations: Sequence[Conversation], processes: int = 1) -> list[Tokens]:
-    """The tokens of the conversations, in order."""
+    """Returns the tokens of each conversation, in order."""
     if processes == 1:
         return _encoded(conversations)
     chunks = [conversations[first : first + CHUNK] for first in range(0, len(conversations), CHUNK)]
@@ -31,9 +31,8 @@ def encoded(conversations: Sequence[Conversation], processes: int = 1) -> list[T
 
 
 def drawn(source: Source, seed: int, count: int, processes: int = 1) -> list[Tokens]:
-    """The tokens of `count` conversations of a source. Each process has its own seed, so the conversations depend on
-    the number of processes.
-    """
+    """Draws `count` conversations from `source` and returns the tokens of each. Each process has its own seed, so the
+    conversations depend on the number of processes."""
     if processes == 1:
         return _drawn(source, seed, count)
     asked = [(source, 1000 * (seed + 1) + part, len(range(part, count, processes))) for part in range(processes)]
@@ -41,9 +40,8 @@ def drawn(source: Source, seed: int, count: int, processes: int = 1) -> list[Tok
 
 
 def _side_by_side(processes: int, make: Callable[..., list[Tokens]], asked: Sequence[tuple[Any, ...]]) -> list[Tokens]:
-    """Calls `make` with each tuple of arguments in `asked`, in several processes; returns all results in the same
-    order. Raises InternalError if a process dies, for which `multiprocessing.Pool` would wait for ever.
-    """
+    """Calls `make` with each tuple of arguments in `asked`, in several processes, and returns all results in the same
+    order. Raises InternalError if a process dies; `multiprocessing.Pool` would wait for ever."""
     pool = ProcessPoolExecutor(processes, get_context("spawn"), initializer=belong_to_parent)
     try:
         futures = [pool.submit(make, *arguments) for arguments in asked]
@@ -61,8 +59,8 @@ def _encoded(conversations: Sequence[Conversation]) -> list[Tokens]:
 
 
 def _drawn(source: Source, seed: int, count: int) -> list[Tokens]:
-    """The tokens of the first `count` conversations of a source. A conversation with more than MOST_REPLY learned
-    tokens is left out, because the agent does not allow such a reply."""
+    """Returns the tokens of the first `count` conversations of a source. Skips conversations with more than MOST_REPLY
+    learned tokens, because the agent does not allow such a reply."""
     encoder = Encoder(load())
     tokens = (encoder.encode(messages) for messages in source(seed))
     return list(islice((one for one in tokens if sum(one.learned) <= MOST_REPLY), count))

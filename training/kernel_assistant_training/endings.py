@@ -1,4 +1,4 @@
-"""How a stage's command ends: with an exit code, a line with the cause and a line that says what to do
+"""Ends a stage's command: with an exit code, a line with the cause and a line that says what to do
 (docs/training_failures.md)."""
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from kernel_assistant_training.saving import is_full
 
 
 def ended(name: str, stage: Callable[[], None]) -> int:
-    """Runs the stage `name`; returns the exit code. Unknown exceptions are bugs and are raised."""
+    """Calls `stage` and returns the exit code. Prints the cause of an expected error to stderr; `name` is the stage's
+    name in messages. Raises unknown exceptions, which are bugs."""
     try:
         with SignalHandling(raised):
             stage()

@@ -1,4 +1,4 @@
-"""A model as a Hugging Face folder: weights in parts, configuration and vocabulary."""
+"""Saves and loads a model as a Hugging Face folder: weights in parts, configuration and vocabulary."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ PART = 15 << 20
 
 
 def save_folder(model: Llama, folder: Path, *, part: int = PART) -> None:
-    """Saves the model's weights in bfloat16, in files of at most `part` bytes, with its configuration and the committed
-    vocabulary."""
+    """Saves the model's weights in bfloat16, in files of at most `part` bytes, with its configuration and the
+    vocabulary files of this repository."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = load()
     special = {"bos": None, "eos": id_of(tokenizer, TURN_END), "pad": id_of(tokenizer, CONTROL_TOKENS[0])}
@@ -38,14 +38,14 @@ def save_folder(model: Llama, folder: Path, *, part: int = PART) -> None:
 
 
 def require_language(folder: Path) -> None:
-    """Raises UsageError for a model that writes kernels in an earlier language."""
+    """Raises UsageError if the model in `folder` writes kernels in an earlier version of the kernel language."""
     if is_earlier(folder):
         raise UsageError(f"the model in {folder} writes kernels in an earlier language", RETRAIN)
 
 
 def load_folder(folder: Path) -> Llama:
     """Loads a model with weights in float32. Raises UsageError if the folder holds no model with tied embeddings, or a
-    model that writes kernels in an earlier language."""
+    model that writes kernels in an earlier version of the kernel language."""
     try:
         shape = from_config(json.loads((folder / "config.json").read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:

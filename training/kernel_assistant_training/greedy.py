@@ -1,4 +1,5 @@
-"""A model's greedy answers and other likely answers. Greedy answers to held-out tasks are compared with right answers.
+"""Computes a model's greedy answer and other likely answers. Compares greedy answers to held-out tasks with right
+answers.
 
 Only the judge can say whether an answer is correct. Here the text is compared with known right answers, and its launch
 lines are parsed.
@@ -34,13 +35,14 @@ from kernel_assistant_training.tokenizer import id_of, load
 _NUMBER = re.compile(r"(?<![\w.])\d+")
 #: Conversations at once, if nothing else is asked for.
 ROWS = {"cuda": 512, "cpu": 32}
-#: What is added to a beginning that is complete.
+#: The empty reply, for a beginning that is already a complete answer.
 _NOTHING = Reply([], [], ended=True, others=[])
 
 
 class GreedyAnswer(Record, frozen=True, kw_only=True):
     """A model's greedy answer to a held-out task. `same`: whether it equals one of the task's answers; `same_form`:
-    whether it does except for numbers. `problem` says why the launch lines cannot be parsed; empty if they can."""
+    whether it equals one if all numbers are ignored. `problem` says why the launch lines cannot be parsed; empty if
+    they can."""
 
     task: HeldOut
     answer: str
@@ -50,8 +52,8 @@ class GreedyAnswer(Record, frozen=True, kw_only=True):
 
 
 def judge_greedy(folder: Path, file: Path, out: Path, device: torch.device, most: int = MOST_REPLY) -> dict[str, Any]:
-    """Answers the tasks of `file` and writes the answers to `out`. Returns for each target the number of tasks, and of
-    answers that are `same`, `same_form` and readable (without a `problem`)."""
+    """Answers the tasks of `file` and writes the answers to `out`. Returns for each target the number of tasks, and the
+    numbers of answers that are `same`, `same_form` and readable (without a `problem`)."""
     tasks = read_tasks(file)
     # All in one batch, because a step costs the same for many rows.
     answers = greedy(folder, [task.prompt for task in tasks], device, most) if tasks else []
@@ -96,7 +98,7 @@ def _form(source: str) -> str:
 def greedy(
     folder: Path, prompts: Sequence[Sequence[Message]], device: torch.device, most: int = MOST_REPLY
 ) -> list[str]:
-    """The model's greedy answer to each prompt, as text without the end token."""
+    """Returns the model's greedy answer to each prompt, as text without the end token."""
     answers, _ = likeliest(folder, prompts, 1, device=device, rows=len(prompts), most=most)
     return [text for ((text, _),) in answers]
 
@@ -110,9 +112,9 @@ def likeliest(
     rows: int = 0,
     most: int = MOST_REPLY,
 ) -> tuple[list[list[tuple[str, int]]], float]:
-    """Returns `count` different answers for each prompt, each as text and number of tokens, and the sampled tokens per
-    second. The greedy answer is first, then answers follow in the order in which `BestFirstSearch` finds them. `rows`
-    prompts are decoded at once. Without `device` a GPU is used if there is one."""
+    """Returns `count` different answers for each prompt, each as text and number of tokens, and the number of sampled
+    tokens per second. The first answer is the greedy one; the others are in the order in which `BestFirstSearch` finds
+    them. `rows` prompts are decoded at once. Without `device` a GPU is used if there is one."""
     tokenizer = load(folder)
     encoder, end = Encoder(tokenizer), id_of(tokenizer, TURN_END)
     encoded = [encoder.prompt(prompt) for prompt in prompts]

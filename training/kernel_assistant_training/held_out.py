@@ -33,7 +33,7 @@ class HeldOut(Record, frozen=True, kw_only=True):
 
 
 def tasks(target: str, count: int) -> list[HeldOut]:
-    """`count` different tasks of the held-out split. Levels (numbers of steps, 1 to 5) occur equally often."""
+    """Makes `count` different tasks of the held-out split. Levels (numbers of steps, 1 to 5) occur equally often."""
     from kernel_assistant_training.synth import prompt, sample, split
     from kernel_assistant_training.synth.answers import answers
 

@@ -1,4 +1,4 @@
-"""How a stage of training handles Ctrl-C and SIGTERM: docs/training_failures.md."""
+"""Handles Ctrl-C and SIGTERM in a stage of training: docs/training_failures.md."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ Handler = Callable[[int, FrameType | None], Any] | int | None
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal ended this process. `exit_code` is what a shell reports for a process ended by this signal."""
+    """Raised when a signal ends this process. `exit_code` is what a shell reports for a process ended by this
+    signal."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -45,14 +46,13 @@ class SignalHandling:
 
 
 def raised(number: int) -> None:
-    """Raises Interrupted."""
+    """A signal handler: raises Interrupted for the signal `number`."""
     raise Interrupted(number)
 
 
 def belong_to_parent() -> None:
-    """Sets up a process that `multiprocessing` started. It ignores Ctrl-C, which its parent handles. It raises
-    Interrupted at SIGTERM and when the parent ends.
-    """
+    """Sets up a process that `multiprocessing` started. The process ignores Ctrl-C, which its parent handles. It raises
+    Interrupted at SIGTERM and when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda number, frame: raised(number))
     parent = parent_process()

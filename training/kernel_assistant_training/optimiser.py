@@ -1,9 +1,9 @@
-"""Muon for the matrices inside the layers, AdamW for the embedding and the scales of norms.
+"""Optimisers: Muon for the matrices inside the layers, AdamW for the embedding and the scales of norms.
 
 Muon (Jordan and others, 2024) replaces the momentum of a matrix by the nearest matrix with orthonormal rows or columns,
 so that all directions are learned equally fast. Steps are scaled as by Liu and others (2025, "Muon is scalable for LLM
 training"), so that AdamW's learning rate and weight decay fit. `torch.optim.Muon` handles one matrix after another,
-with 1,400 small launches a step for this model; the class here handles all matrices of a shape at once.
+with 1,400 small launches a step for this model; the class here handles all matrices of the same shape at once.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _USUAL = 0.2
 
 
 class Muon(torch.optim.Optimizer):
-    """The Muon optimiser, for matrices only. The momentum of all matrices of a shape is stored with the first of
-    them."""
+    """The Muon optimiser, for matrices only. The state of the first matrix of each shape stores the momentum of all
+    matrices of that shape."""
 
     def __init__(self, matrices: Iterable[Tensor], rate: float) -> None:
         super().__init__(list(matrices), {"lr": rate, "weight_decay": DECAY})
@@ -48,8 +48,8 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """For each matrix of (n, rows, columns) approximately the nearest matrix whose singular values are all 1. The
-    result's singular values lie between 0.7 and 1.2."""
+    """Returns for each matrix of `matrices` (n, rows, columns) approximately the nearest matrix whose singular values
+    are all 1. The singular values of the result lie between 0.7 and 1.2."""
     tall = matrices.shape[-2] > matrices.shape[-1]
     x = matrices.mT if tall else matrices
     x = x.to(torch.bfloat16 if x.is_cuda else torch.float32)
@@ -63,9 +63,8 @@ def orthogonal(matrices: Tensor) -> Tensor:
 
 
 def optimisers(model: Llama, kind: str, rate: float) -> list[torch.optim.Optimizer]:
-    """The optimisers of all weights: AdamW, and if `kind` is "muon" also Muon, for the matrices inside the layers.
-    `kind` "adamw" uses AdamW alone. Weight decay applies to matrices, the embedding included, not to the scales of
-    norms."""
+    """Returns the optimisers of all weights. `kind` "adamw": AdamW alone; "muon": AdamW, and Muon for the matrices
+    inside the layers. Weight decay applies to matrices, the embedding included, but not to the scales of norms."""
     matrices = [weight for weight in model.parameters() if weight.ndim == 2]
     scales = [weight for weight in model.parameters() if weight.ndim < 2]
     inside = [weight for weight in matrices if weight is not model.model.embed_tokens.weight] if kind == "muon" else []

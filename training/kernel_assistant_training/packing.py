@@ -1,4 +1,5 @@
-"""Packs conversations into rows of one length, with little padding and flags that separate the conversations."""
+"""Packs conversations into rows of one length, with little padding and with flags that mark where each conversation
+begins."""
 
 from __future__ import annotations
 
@@ -18,9 +19,8 @@ Flags = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class PackedRows:
-    """`ids` (n, length) are the tokens of n rows; `flags` (n, length) have the bits PROMPT, LEARNED and FIRST for each
-    token.
-    """
+    """Rows of packed conversations. `ids` (n, length) are the tokens of n rows; `flags` (n, length) have the bits
+    PROMPT, LEARNED and FIRST for each token."""
 
     ids: Ids
     flags: Flags
@@ -31,8 +31,8 @@ class PackedRows:
 
 @dataclass
 class Packer:
-    """Fills a row of `length` tokens with the longest waiting conversations that fit, once `at_hand` conversations
-    wait. Conversations longer than a row are left out and counted."""
+    """Fills rows of `length` tokens. Once `at_hand` conversations wait, a row is made of the longest waiting
+    conversations that still fit. Conversations longer than a row are dropped; `left_out` counts them."""
 
     length: int
     at_hand: int = 64
@@ -40,8 +40,8 @@ class Packer:
     _waiting: list[Tokens] = field(default_factory=list)
 
     def add(self, conversation: Tokens) -> tuple[Ids, Flags] | None:
-        """Adds a conversation. Returns a row's ids and flags, (length,) each, if enough conversations are waiting, else
-        None."""
+        """Adds a conversation. Returns the ids and flags of a row, (length,) each, if `at_hand` conversations are
+        waiting, else None."""
         if len(conversation.ids) > self.length:
             self.left_out += 1
             return None
@@ -49,8 +49,8 @@ class Packer:
         return self.row() if len(self._waiting) >= self.at_hand else None
 
     def row(self) -> tuple[Ids, Flags]:
-        """The ids and flags of a row made of waiting conversations. The oldest one is always included, so that none
-        waits for ever."""
+        """Returns the ids and flags of a row made of waiting conversations. The oldest one is always included, so that
+        none waits for ever."""
         ids, flags = np.zeros(self.length, np.uint16), np.zeros(self.length, np.uint8)
         end, chosen = 0, self._waiting.pop(0) if self._waiting else None
         while chosen is not None:

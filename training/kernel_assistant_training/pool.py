@@ -1,7 +1,7 @@
-"""Rows of tokens in shared memory: a ring buffer for each writer, and one reader of all buffers.
+"""Rows of tokens in shared memory: a ring buffer, called a part, for each writer, and one reader of all parts.
 
 A writer fills a row and then increments `written`; the reader copies a row and then increments `given`. Each counter is
-changed by one side only; the other side only reads it.
+changed by either the writer or the reader, never by both.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class SharedRowsShape:
 
 
 class SharedRows:
-    """Rows of tokens in shared memory, which is created, or attached to if `name` is given. `close` deletes the memory
-    in the process that created it.
+    """Rows of tokens in shared memory. Without `name` the memory is created; with `name` existing memory is attached.
+    `close` deletes the memory in the process that created it.
 
     Raises UsageError if the system's shared memory has too little room.
     """
@@ -72,7 +72,7 @@ class SharedRows:
     # Methods of a writer.
 
     def is_full(self, part: int) -> bool:
-        """Whether the next row of this part would overwrite a row that was not given out."""
+        """Whether the next row that this part's writer writes would overwrite a row that the reader has not read."""
         return bool(self.written[part] - self.given[part] >= self.shape.kept)
 
     def write(self, part: int, ids: Ids, flags: Flags) -> None:
@@ -81,7 +81,8 @@ class SharedRows:
         self.written[part] += 1
 
     def count(self, part: int, number: int, left_out: int) -> None:
-        """Counts a conversation with the hash `number`; `left_out` is how many conversations were too long so far."""
+        """Counts a conversation whose hash is `number`; `left_out` is the number of conversations so far that were too
+        long."""
         made = self.conversations[part]
         self._hashes[part, made % self._hashes.shape[1]] = number
         self.conversations[part] += 1
@@ -90,8 +91,8 @@ class SharedRows:
     # Methods of the reader.
 
     def fresh(self, most: int) -> tuple[NDArray[np.int64], int]:
-        """Returns the positions of up to `most` rows that were not given out, spread evenly over the parts, and their
-        number n. Positions are pairs (part, number), of shape (n, 2)."""
+        """Chooses up to `most` rows that were not read yet, spread evenly over the parts. Returns their positions,
+        pairs (part, number) of shape (n, 2), and n."""
         positions: list[NDArray[np.int64]] = []
         waiting = self.written - self.given
         left = most
@@ -104,8 +105,8 @@ class SharedRows:
         return np.concatenate(positions), most - left
 
     def even(self, count: int) -> tuple[NDArray[np.int64], int]:
-        """Positions of `count` rows that were not given out, as from `fresh`, with the same number of rows from each
-        part; and `count`. Raises ValueError if the parts cannot share `count` evenly."""
+        """Chooses `count` rows that were not read yet, the same number from each part. Returns their positions, as
+        `fresh` does, and `count`. Raises ValueError if `count` is no multiple of the number of parts."""
         share, rest = divmod(count, self.shape.parts)
         if rest:
             raise ValueError(f"{count} rows cannot be shared evenly by {self.shape.parts} parts")
@@ -115,7 +116,8 @@ class SharedRows:
         return np.concatenate(positions), count
 
     def again(self, count: int, random: np.random.Generator) -> NDArray[np.int64]:
-        """Positions, of shape (n, 2), of `count` random rows that are still in memory; empty if `count` is 0."""
+        """Returns the positions, of shape (`count`, 2), of random rows that are still in memory, whether or not they
+        were read before."""
         written = self.written.copy()
         first = np.maximum(written - self.shape.kept + _MARGIN, 0)
         many = np.maximum(written - first, 0)
@@ -132,12 +134,12 @@ class SharedRows:
         self.given += np.bincount(positions[:, 0], minlength=self.shape.parts)
 
     def different(self) -> int:
-        """The number of different hashes among the hashes that are kept."""
+        """Returns the number of different conversations among those whose hashes are kept."""
         known = [part[:made] for part, made in zip(self._hashes, self.conversations, strict=True)]
         return len(np.unique(np.concatenate(known)))
 
     def close(self) -> None:
-        """Detaches from the memory; the arrays are gone afterwards."""
+        """Detaches from the memory, and deletes it if this process created it. The arrays are empty afterwards."""
         for name in ("written", "given", "conversations", "left_out", "_hashes", "_ids", "_flags"):
             setattr(self, name, np.zeros(0, np.int64))
         self._memory.close()

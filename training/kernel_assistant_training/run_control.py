@@ -1,4 +1,4 @@
-"""How a training loop reports its state and receives commands: docs/training_metrics.md, docs/training_failures.md."""
+"""Lets a training loop report its state and receive commands: docs/training_metrics.md, docs/training_failures.md."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ GRACE_S = 60
 
 
 class RunControl:
-    """Controls one stage in folder `run`. As a context manager it records how the stage ended: `failed` after an
+    """Controls one stage in the folder `run`. As a context manager it records how the stage ended: `failed` after an
     exception that is not an interrupt.
 
     A signal requests a stop: training ends after its step, and the end of the context raises Interrupted. Interrupted
-    is raised in the main thread immediately if `at_once` is set, at a second signal, and one minute after the first.
-    `paused_s` is the time of all pauses, for clocks that exclude it. Raises StoreError if a file cannot be written.
+    is raised earlier, in the main thread, at a second signal or one minute after the first; if `at_once`, at the first
+    signal. `paused_s` is the time of all pauses, for clocks that exclude it. Raises StoreError if a file cannot be
+    written.
     """
 
     def __init__(self, run: Path, stage: str, *, at_once: bool = False) -> None:
@@ -45,7 +46,7 @@ class RunControl:
 
     @property
     def interrupted(self) -> bool:
-        """Whether a signal came. Then no further work should follow training."""
+        """Whether a signal came. If so, no further work should follow training."""
         return bool(self._signal)
 
     @property
@@ -95,8 +96,8 @@ class RunControl:
         self._say(RunState.running)
 
     def goes_on(self, step: int, sleep: Callable[[float], None] = time.sleep) -> bool:
-        """Whether to continue with the next step; False if a stop is requested. Call it between steps: it waits during
-        a pause."""
+        """Returns whether to continue with the next step; False if a stop is requested. Call it between steps: during a
+        pause it waits until the pause ends."""
         self._step = step
         if self._stopped or time.monotonic() - self._checked < LOOK_EVERY_S:
             return not self._stopped
@@ -110,7 +111,8 @@ class RunControl:
         return not self._stopped
 
     def _hear(self, number: int) -> None:
-        """Handles a signal `number`, in the main thread, as the class describes."""
+        """Handles the signal `number` in the main thread: requests a stop, or raises Interrupted, as the class
+        docstring describes."""
         again = bool(self._signal) and time.monotonic() - self._signalled > SAME_S
         if not self._signal:
             self._signal, self._signalled, self._stopped = number, time.monotonic(), True
@@ -141,7 +143,8 @@ def _ending(error: BaseException) -> tuple[RunState, str]:
 
 
 def drop_half_a_line(path: Path) -> None:
-    """Removes an incomplete last line, left by a kill or a full disk, because it would spoil the next line."""
+    """Removes an incomplete last line, which a killed process or a full disk left, because the next line would be
+    appended to it."""
     if not path.is_file():
         return
     with boundary(StoreError, f"cannot mend {path}"), path.open("rb+") as file:

@@ -1,5 +1,5 @@
-"""The settings of a run, in `run.json`. A folder belongs to one run, which can be continued with the same settings
-only."""
+"""The settings of a run, in `run.json`. A folder belongs to one run, which can be continued only with the same
+settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernel_assistant.session.training_run import replace_file
 
 
 def claim_run(path: Path, asked: Mapping[str, Any], free: Collection[str] = ()) -> None:
-    """Make `path` the folder of a run with the settings `asked`, or continue its run. Settings in `free` come from
+    """Makes `path` the folder of a run with the settings `asked`, or continues its run. Settings in `free` come from
     earlier versions and are not compared. Incomplete checkpoints are removed.
 
     Raises UsageError if the folder belongs to a run with other settings, StoreError if it cannot be made.

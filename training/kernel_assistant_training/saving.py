@@ -35,7 +35,7 @@ def written(what: Path, known: str = "") -> Iterator[None]:
 
 
 def last_checkpoint(checkpoint: Path | None) -> str:
-    """A text that names the checkpoint from which to resume, for messages."""
+    """Returns a text for messages that names the checkpoint from which to resume."""
     return f"the last checkpoint is {checkpoint}" if checkpoint else "there is no checkpoint yet"
 
 
@@ -50,8 +50,7 @@ def naming(known: Callable[[], str]) -> Iterator[None]:
 
 
 def let_go(error: BaseException) -> None:
-    """Closes files that the stack frames of an error keep open, because deleted files take disk space until they are
-    closed."""
+    """Closes files that the stack frames of an error keep open. Deleted files take disk space until they are closed."""
     link: BaseException | None = error
     while link is not None:
         traceback.clear_frames(link.__traceback__)
@@ -68,7 +67,8 @@ def flush(path: Path) -> None:
 
 
 def why(error: BaseException) -> str:
-    """The cause of the error in one line. A full disk is named as such, because torch's writer does not mention it."""
+    """Returns the cause of the error in one line. A full disk is named as such, because torch's writer does not mention
+    it."""
     return "there is no room for it" if is_full(error) else first_line(error)
 
 

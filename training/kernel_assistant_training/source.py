@@ -1,4 +1,5 @@
-"""Sources of conversations. A source is a function of a seed that can be passed to another process."""
+"""Sources of conversations. A source is a function from a seed to an endless stream; it can be passed to another
+process."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ COMPOSE_SHARE = 0.03
 
 
 def pairs_of(target: str, narrow: Narrow | None = None, mistakes: FaultRates | None = None) -> Source:
-    """A source of pairs of a training task and an answer, which is not run."""
+    """Returns a source of conversations, each with a training task and an answer that was not run."""
     from kernel_assistant_training.synth import pairs
 
     return partial(pairs, target=target, narrow=narrow, mistakes=mistakes)
@@ -31,7 +32,8 @@ def training_sources(
     narrow: Narrow | None = None,
     mistakes: FaultRates | None = None,
 ) -> tuple[Source, ...]:
-    """One source for each target: mostly pairs, and a share `compose_share` of conversations that ask for a task."""
+    """Returns one source for each target: mostly pairs of a task and a kernel, and a share `compose_share` of
+    conversations that ask for a task."""
     from kernel_assistant_training.synth.composing import compositions
 
     most = [pairs_of(target, narrow, mistakes) for target in targets]
@@ -41,9 +43,8 @@ def training_sources(
 
 
 def mixed(seed: int, *, most: Source, rest: Source, share: float, part: int) -> Iterator[list[Message]]:
-    """Conversations of the source `most`, mixed with the fraction `share` of conversations of the source `rest`. `part`
-    makes mixtures with the same seed differ.
-    """
+    """Yields conversations of the source `most`, mixed with the fraction `share` of conversations of the source `rest`.
+    `part` makes mixtures with the same seed differ."""
     random, common, rare = Random(f"mixed {seed} {part}"), most(seed), rest(seed * len(TARGETS) + part)
     while True:
         yield next(rare if random.random() < share else common)

@@ -32,10 +32,10 @@ _PAUSE = 0.005
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """The last `keep` rows are kept, so that they can be drawn again. The seed of each process depends on `seed` and on
-    the process's number. With `steady` no row is drawn again and every process gives the same number of rows, so that
-    each run has the same rows.
-    """
+    """The options of a stream. `processes` processes draw conversations from `sources` and make rows of `length`
+    tokens. The last `keep` rows are kept, so that they can be drawn again. The seed of each process depends on `seed`
+    and on the process's number. With `steady` no row is drawn again and every process gives the same number of rows, so
+    that each run has the same rows."""
 
     sources: tuple[Source, ...]
     processes: int = 14
@@ -47,7 +47,7 @@ class StreamOptions:
 
 @dataclass
 class Counts:
-    """Counts of the conversations and rows that the processes made, and of the rows that were given out."""
+    """Counts of the conversations and rows that the processes made, and of the rows that the trainer took."""
 
     conversations: int = 0
     left_out: int = 0
@@ -58,7 +58,7 @@ class Counts:
 
 
 class Stream:
-    """A stream of rows that processes make. A context manager: it starts the processes and ends them."""
+    """A stream of rows that several processes make. As a context manager it starts the processes and ends them."""
 
     def __init__(self, options: StreamOptions) -> None:
         self._options = options
@@ -93,20 +93,19 @@ class Stream:
 
     @property
     def waiting(self) -> int:
-        """The number of rows that were not given out yet."""
+        """The number of rows that were made but never taken."""
         return int((self._pool.written - self._pool.given).sum())
 
     def different(self) -> int:
-        """The number of different conversations. Conversations that differ only in the last line of the prompt count as
-        one."""
+        """Returns the number of different conversations among those whose hashes are kept. Conversations that differ
+        only in the last line of the prompt count as one."""
         return self._pool.different()
 
     def take(self, count: int) -> PackedRows:
-        """`count` rows, new rows first, in no particular order. Waits only until there are `count` rows, new and old
+        """Takes `count` rows, new rows first, in no particular order. Waits until there are `count` rows, new and old
         together; with `steady`, until there are enough new rows. Raises InternalError if all processes have ended, or,
         while it waits with `steady`, if any process has. Otherwise ended processes are only counted; their messages are
-        on stderr.
-        """
+        on stderr."""
         self._check(any)
         while not self._there(count):
             self._check(all if self._options.steady else any)
@@ -122,8 +121,8 @@ class Stream:
         return rows
 
     def _check(self, enough: Callable[[Iterable[bool]], bool]) -> None:
-        """Raises InternalError if too few processes are alive, as `enough` (`any` or `all`) decides. Otherwise kept
-        rows would be repeated for ever without anybody noticing."""
+        """Raises InternalError if too few processes are alive, as `enough` (`any` or `all`) decides. Otherwise old rows
+        would be repeated for ever without anybody noticing."""
         alive = [process.is_alive() for process in self._processes]
         if not enough(alive):
             ended = "all" if not any(alive) else f"{alive.count(False)} of {len(alive)}"
@@ -160,9 +159,8 @@ def _make(name: str, shape: SharedRowsShape, options: StreamOptions, number: int
 
 
 def _hash(messages: Sequence[Message]) -> int:
-    """A hash of a conversation's graph and answer. The last line of the prompt is left out: its sizes and times hardly
-    ever repeat.
-    """
+    """Returns a hash of a conversation's graph and answer. The last line of the prompt is left out: its sizes and times
+    hardly ever repeat."""
     text = "\0".join(
         message.content.rpartition("\n")[0] if message.role == "user" else message.content for message in messages[1:]
     )

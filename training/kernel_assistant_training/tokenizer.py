@@ -5,9 +5,9 @@ The vocabulary is a byte-level BPE with one list of tokens and two ways to cut a
 * What a model reads is cut between digits and then as GPT-2 does; llama.cpp calls this `starcoder`. Parts of operator
   names (`cum`, `sum`, `prod`) are cut out first, so that no token has more than one part. So a name that was never
   seen consists of known parts.
-* What a model writes is cut behind each line only (`ReplyTokenizer`), so that a line of a kernel is a few tokens. A
-  program that serves a model samples these tokens and has to keep the tokens of earlier replies, as the embedded
-  engine and clients that send token ids do. A server that gets the text of earlier replies cuts it in the first way.
+* What a model writes is cut only at the end of each line (`ReplyTokenizer`), so that a line of a kernel is a few
+  tokens. A program that serves a model samples these tokens and has to keep the tokens of earlier replies, as the
+  embedded engine and clients that send token ids do. A server that gets earlier replies as text cuts it as read text.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kernel_assistant_training.options.data import TokenizerArguments
 from kernel_assistant_training.reply import CONTEXT
 from kernel_assistant_training.source import TARGETS, Source, pairs_of
 
-#: The committed vocabulary.
+#: The vocabulary of this repository.
 VOCABULARY = Path(__file__).parent / "vocabulary"
 SIZE = 6144
 #: Most characters of a token.
@@ -38,7 +38,7 @@ _TILE = 64
 #: Parts of operator names with the same meaning in each. A preceding blank is separate, so that a part is always the
 #: same token.
 PARTS = ("cum", "sum", "prod", "max", "min", "soft", "hard", "log", "exp", "pool", "sigmoid", "tanh", "swish")
-#: Stands in a corpus where a text is cut; no text has it.
+#: Marks in a corpus the positions where a text is cut; no text has this character.
 _CUT = "\0"
 _MARKERS = re.compile(f"({'|'.join(map(re.escape, MARKER_TOKENS))})")
 _LINES = pre_tokenizers.Split("\n", "merged_with_previous")
@@ -66,8 +66,8 @@ class CorpusText:
 
 
 def train(texts: Iterable[CorpusText], size: int = SIZE) -> Tokenizer:
-    """A vocabulary of at most `size` tokens, trained on the texts. Control tokens come first, parts of operator names
-    and markers last."""
+    """Trains a vocabulary of at most `size` tokens on the texts and returns it. Control tokens come first, parts of
+    operator names and markers last."""
     tokenizer = Tokenizer(models.BPE())
     cuts = [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
     # Parts that are cut out later must not be learned.
@@ -112,13 +112,13 @@ class ReplyTokenizer:
 
 
 def _pieces(text: CorpusText, reading: pre_tokenizers.Sequence) -> str:
-    """The text with `_CUT` at each position where pairs must not be merged."""
+    """Returns the text with `_CUT` at each position across which pairs must not be merged."""
     pieces = (_LINES if text.reply else reading).pre_tokenize_str(text.text)
     return _CUT.join(text.text[begin:end] for _, (begin, end) in pieces)
 
 
 def corpus(sources: Iterable[Source], count: int) -> Iterator[CorpusText]:
-    """The messages of `count` conversations of each source, and example observations."""
+    """Yields the messages of `count` conversations of each source, and example observations."""
     for source in sources:
         for messages in islice(source(0), count):
             for message in messages:
@@ -129,7 +129,8 @@ def corpus(sources: Iterable[Source], count: int) -> Iterator[CorpusText]:
 
 
 def vocabulary_size(tokenizer: Tokenizer) -> int:
-    """The number of token ids in a model: the size of the vocabulary, rounded up to whole tiles of matrix products."""
+    """Returns the number of token ids in a model: the size of the vocabulary, rounded up to whole tiles of matrix
+    products."""
     return -(-int(tokenizer.get_vocab_size()) // _TILE) * _TILE
 
 
@@ -154,7 +155,7 @@ def load(folder: Path = VOCABULARY) -> Tokenizer:
 
 
 def id_of(tokenizer: Tokenizer, token: str) -> int:
-    """The id of a token. Raises InternalError if the vocabulary lacks the token because it was made for another
+    """Returns the id of a token. Raises InternalError if the vocabulary lacks the token because it was made for another
     template."""
     number = tokenizer.token_to_id(token)
     if number is None:

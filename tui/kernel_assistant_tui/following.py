@@ -36,8 +36,8 @@ MOST_LEFT = 3
 
 @dataclass(frozen=True)
 class FollowedJob:
-    """A job that a thread follows: its event source, its number at this source, and the number of the thread
-    (`follower`)."""
+    """A job that a thread follows: the session host that sends its events (`source`), its number there, and the number
+    of the thread (`follower`)."""
 
     source: EventSource
     number: str
@@ -165,7 +165,7 @@ class JobFollower:
             self._screen.show_job()
 
     def source(self, key: str) -> tuple[EventSource, str]:
-        """Return the event source of a job, and the number of the job at this source."""
+        """Return the session host that runs a job, as a source of its events, and the number of the job there."""
         followed = self._followed.get(key)
         return (self._screen.work.client, key) if followed is None else (followed.source, followed.number)
 

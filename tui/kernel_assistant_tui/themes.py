@@ -12,8 +12,8 @@ DEFAULT = "kernel-dark"
 
 
 def _bars(bar: str, ground: str) -> dict[str, str]:
-    """Return theme variables for scroll bars in discreet colours; the background of Textual's own bars is nearly
-    black."""
+    """Return theme variables for scroll bars in the colour `bar` on the background `ground`. The background of
+    Textual's own scroll bars is nearly black."""
     grounds = ("scrollbar-background", "scrollbar-background-hover", "scrollbar-background-active")
     return {"scrollbar": bar, "scrollbar-corner-color": ground, **dict.fromkeys(grounds, ground)}
 

@@ -1,9 +1,9 @@
-"""Reads tool calls that a server left in the text of a reply, in the form of the model's family: between tags, on
-channels, as Python.
+"""Reads tool calls that a server left in the text of a reply. Each family of models has its own form: between tags, on
+channels, or as Python.
 
-Each reader gets the text of a reply and gives its calls, in order. A value without quotes is returned as a string,
-exactly as it was written; the schema of the tool says what type the value becomes. The forms are those of the families'
-chat templates.
+Each reader gets the text of a reply and returns its calls, in order. A value without quotes is returned as a string,
+exactly as it was written; the schema of the tool says what type it becomes. The forms are those of the families' chat
+templates.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _CONSTANTS = {"true": True, "false": False, "null": None}
 
 
 def tool_call(text: str) -> list[ParsedCall]:
-    """`<tool_call>`: JSON (Hermes, Qwen, Granite), functions with parameters (Qwen3-Coder), keys and values (GLM)."""
+    """Reads `<tool_call>` with JSON (Hermes, Qwen, Granite), functions (Qwen3-Coder), or keys and values (GLM)."""
     if "<function=" in text:
         return functions(text)
     parsed_calls: list[ParsedCall] = []
@@ -63,13 +63,13 @@ def tool_call(text: str) -> list[ParsedCall]:
 
 
 def functions(text: str) -> list[ParsedCall]:
-    """Qwen3-Coder, Seed-OSS: `<function=NAME>` with `<parameter=KEY>` and the bare value, which a line end may precede
-    and follow."""
+    """Reads the form of Qwen3-Coder and Seed-OSS: `<function=NAME>` with `<parameter=KEY>` and the value without
+    quotes, with or without a line end before and after it."""
     return [from_values(name, dict(_PARAMETER.findall(body.rstrip()))) for name, body in _FUNCTION.findall(text)]
 
 
 def invokes(text: str) -> list[ParsedCall]:
-    """DeepSeek V3.2 and MiniMax: `invoke` and `parameter` elements with names."""
+    """Reads the form of DeepSeek V3.2 and MiniMax: `invoke` and `parameter` elements with names."""
     return [
         from_values(name, {key: value for _, key, value in _NAMED.findall(body)})
         for _, name, body in _INVOKE.findall(text)
@@ -77,8 +77,8 @@ def invokes(text: str) -> list[ParsedCall]:
 
 
 def objects(text: str) -> list[ParsedCall]:
-    """Llama 3, Granite: JSON objects, or a list of them, separated by `;` or commas. An empty list if the text has
-    anything else."""
+    """Reads the form of Llama 3 and Granite: JSON objects, or a list of them, separated by `;` or commas. Returns an
+    empty list if the text contains anything else."""
     parsed_calls: list[ParsedCall] = []
     at = 0
     while at < len(text):
@@ -91,8 +91,8 @@ def objects(text: str) -> list[ParsedCall]:
 
 
 def mistral(text: str) -> list[ParsedCall]:
-    """Mistral: `[TOOL_CALLS]` with a list of objects; or `[TOOL_CALLS]` before the name of each tool, and the arguments
-    after the name."""
+    """Reads the form of Mistral: `[TOOL_CALLS]` with a list of objects; or `[TOOL_CALLS]` before each tool's name, and
+    the arguments after the name."""
     named = [(match[1], match.end()) for match in _MISTRAL.finditer(text)]
     if named:
         return named_values(text, named)
@@ -100,19 +100,19 @@ def mistral(text: str) -> list[ParsedCall]:
 
 
 def deepseek(text: str) -> list[ParsedCall]:
-    """DeepSeek V3 and R1 (the word `function`, the name, then JSON in a fence), and V3.1 (the name, then JSON)."""
+    """Reads DeepSeek V3 and R1 (the word `function`, the name, JSON in a fenced block), and V3.1 (the name, JSON)."""
     named = ((match[1] or match[2], match.end()) for match in _DEEPSEEK.finditer(text))
     return named_values(text, named) or [unreadable("no name of a tool behind the tag")]
 
 
 def kimi(text: str) -> list[ParsedCall]:
-    """Kimi K2: `functions.NAME:NUMBER`, then JSON."""
+    """Reads the form of Kimi K2: `functions.NAME:NUMBER`, then JSON."""
     named = ((match[1], match.end()) for match in _KIMI.finditer(text))
     return named_values(text, named) or [unreadable("no name of a tool behind the tag")]
 
 
 def behind(tag: str) -> Reader:
-    """A reader of the JSON objects that follow `tag`."""
+    """Returns a reader of the JSON objects that follow `tag`."""
 
     def reader(text: str) -> list[ParsedCall]:
         return objects(text.partition(tag)[2]) or [unreadable("the tool call is not JSON")]
@@ -144,7 +144,7 @@ AROUND = (
 
 
 def harmony(text: str) -> tuple[str, str, list[ParsedCall]]:
-    """Reasoning (the channel `analysis`), text, and calls of a reply in the form of gpt-oss, as raw text.
+    """Returns reasoning (the channel `analysis`), text, and calls of a reply in the form of gpt-oss.
 
     In this form a reply consists of messages on channels; a message is a call if it names a receiver. The header of a
     message, with channel and receiver in either order, ends with `<|message|>`.
@@ -163,7 +163,8 @@ def harmony(text: str) -> tuple[str, str, list[ParsedCall]]:
 
 
 def pythonic(text: str) -> list[ParsedCall]:
-    """Llama 4, Gemma 3: `[write(path="a", text="b"), evaluate()]`. An empty list if the text has anything else."""
+    """Reads the form of Llama 4 and Gemma 3: `[write(path="a", text="b"), evaluate()]`. Returns an empty list if the
+    text contains anything else."""
     wrapped = _WRAPPED.match(text)
     try:
         body = ast.parse(wrapped[1].strip() if wrapped else text).body

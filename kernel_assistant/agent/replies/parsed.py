@@ -1,4 +1,4 @@
-"""One tool call of a reply, whatever form the model wrote it in."""
+"""One tool call of a reply, the same record for all forms of calls."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class ParsedCall:
 
 
 def unreadable(problem: str) -> ParsedCall:
-    """A call of which nothing but its problem is known."""
+    """Returns a call that could not be read, with its problem."""
     return ParsedCall("", "", "{}", problem, answerable=False)
 
 
 def from_json(text: str, begin: int) -> tuple[list[ParsedCall], int]:
-    """The calls in the JSON value at `begin`, and the index at which the value ends.
+    """Returns the calls in the JSON value at index `begin`, and the index at which the value ends.
 
-    The value is an object {"name": …, "arguments": …} or a list of such objects; Llama writes "parameters" for
-    "arguments".
+    The value is an object {"name": …, "arguments": …} or a list of such objects; Llama writes "parameters" instead of
+    "arguments". If it cannot be read, returns one call with a problem.
     """
     value, end = value_at(text, begin)
     if isinstance(value, ValueError):
@@ -42,8 +42,8 @@ def from_json(text: str, begin: int) -> tuple[list[ParsedCall], int]:
 
 
 def value_at(text: str, begin: int) -> tuple[Any, int]:
-    """The JSON value after the white space at `begin`, and the index at which it ends. If there is no valid JSON, the
-    error and the length of the text."""
+    """Returns the JSON value after the white space at index `begin`, and the index at which it ends. If there is no
+    valid JSON, returns the ValueError and the length of the text."""
     while begin < len(text) and text[begin].isspace():
         begin += 1
     try:
@@ -53,15 +53,15 @@ def value_at(text: str, begin: int) -> tuple[Any, int]:
 
 
 def from_values(name: str, arguments: Any) -> ParsedCall:
-    """The call of the tool `name`. `arguments` are an object, or its JSON text: some models write a string, as in
-    OpenAI's form."""
+    """Returns a call of the tool `name`. `arguments` are an object, or JSON text, because some models write a string,
+    as in OpenAI's form."""
     written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     return ParsedCall("", name, written)
 
 
 def named_values(text: str, names: Iterable[tuple[str, int]]) -> list[ParsedCall]:
-    """The calls of the tools in `names`. Each name comes with the position in `text` at which its arguments begin, as
-    JSON. A name that lies inside the arguments of another call is skipped."""
+    """Returns a call for each pair in `names`: a tool's name, and the index in `text` at which its arguments begin, as
+    JSON. A name inside the arguments of another call is skipped."""
     calls: list[ParsedCall] = []
     read_until = 0
     for name, begin in names:

@@ -1,4 +1,4 @@
-"""Reads a reply as its model wrote it: reasoning, text, and tool calls in any of the forms that are known. Pure."""
+"""Reads a reply as the model wrote it: reasoning, text, and tool calls in any known form. Pure."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class ReadReply:
 
 
 def read(content: str) -> ReadReply:
-    """The parts of a reply's text. If no call can be read, the calls are returned with their problems; otherwise
-    unreadable calls are left out, because a text may merely mention the tags."""
+    """Splits a reply into its parts. Calls that cannot be read are included only if no call can be read, because a text
+    may merely mention the tags."""
     if MESSAGE in content:
         reasoning, text, calls = harmony(content)
         return ReadReply(reasoning, text, _numbered(calls))

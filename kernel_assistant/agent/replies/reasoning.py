@@ -1,4 +1,4 @@
-"""Takes a model's reasoning off its reply, where the server has left it in the text."""
+"""Separates a model's reasoning from its reply, if the server has left it in the text."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ TAGS = (
 
 
 def without_reasoning(text: str) -> tuple[str, str]:
-    """The reasoning, and the rest of the text. The opening tag may be missing, since some chat templates write it
-    themselves; so may the closing one of a reply that was cut off."""
+    """Returns the reasoning, and the rest of the text. The opening tag may be missing, because some chat templates
+    write it; the closing tag may be missing in a reply that was cut off."""
     taken: list[str] = []
     for opening, closing in TAGS:
         if opening not in text and closing not in text:

@@ -1,4 +1,4 @@
-"""Watches a reply while it is written: shows its progress, keeps the text received so far, and ends a reply that
+"""Watches a reply while the model writes it: reports progress, keeps the text received so far, and ends a reply that
 repeats itself."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LONGEST, FOUND_BY = 2400, 60
 
 
 class ReplyWatch:
-    """Watches one reply. `waiting` is called while nothing arrives, `seen` with each part. `text` is the text received
+    """Watches one reply. Call `waiting` while nothing arrives, and `seen` with each part. `text` is the text received
     so far."""
 
     def __init__(self, emit: Callable[[AnyEvent], None], turn: int, now: Callable[[], float] = time.monotonic) -> None:
@@ -28,12 +28,13 @@ class ReplyWatch:
         self.text = ""
 
     def waiting(self) -> None:
-        """Reports for how long nothing has arrived, until the first token comes."""
+        """Reports for how many seconds nothing has arrived, before the first token."""
         if not self.text:
             self._tell(lambda: f"nothing yet, {self._now() - self._began:.0f} s")
 
     def seen(self, partial: ReplySoFar) -> bool:
-        """Shows tokens, their rate and the last line. Returns whether the reply should end here."""
+        """Stores the text so far and reports the number of tokens, their rate and the last line. Returns whether to end
+        the reply, because it repeats itself."""
         self.text = partial.text
         self._tell(lambda: f"{partial.tokens} tokens, {partial.rate:.0f} a second: {_last_line(partial.text)}")
         return repeats_itself(partial.text)
@@ -45,7 +46,7 @@ class ReplyWatch:
 
 
 def repeats_itself(text: str) -> bool:
-    """Whether the text ends with the same passage again and again."""
+    """Whether the text ends with one passage, REPEATS times or more, over REPEATED_CHARACTERS characters or more."""
     end = text[-REPEATS * LONGEST :]
     before = len(end)
     while before > 0:

@@ -23,20 +23,20 @@ from kernel_assistant.targets.base import DeviceFacts
 
 
 class ToolError(Exception):
-    """A call that cannot be done; the text is the observation."""
+    """A tool call that cannot be done; its text is the observation for the model."""
 
 
 def no_counters(candidate: Candidate) -> tuple[KernelCounters, ...]:
-    """Returns no counters; for an episode in which nobody reads them."""
+    """Raises MissingError; for episodes in which no hardware counters are read."""
     raise MissingError("no counters are read here", "")
 
 
 @dataclass(frozen=True)
 class ToolContext:
-    """What tools may use. `device_lock` is held during a measurement; `baseline` returns the times of the reference and
-    measures those that are not known yet.
+    """What the functions of tools may use. `device_lock` is held during a measurement; `baseline` returns the times of
+    the reference and measures those that are not known yet.
 
-    `counters` reads the hardware counters of a verified candidate; it raises MissingError where that cannot be done.
+    `counters` reads the hardware counters of a verified candidate; it raises MissingError if that is not possible.
     """
 
     workspace: Workspace
@@ -52,7 +52,8 @@ class ToolContext:
 
 @dataclass(frozen=True)
 class Tool:
-    """`arguments` is a record whose docstring describes the tool. Without `run` the loop itself does the work."""
+    """A tool. The docstring of the record `arguments` describes it to the model. Without `run`, the loop does the
+    work."""
 
     name: str
     arguments: type[Record]
@@ -60,7 +61,7 @@ class Tool:
 
     @cached_property
     def schema(self) -> dict[str, Any]:
-        """The tool's schema in OpenAI's strict form: every field is required and no other is allowed."""
+        """The tool's schema in OpenAI's strict form: all fields are required, other fields are not allowed."""
         _, components = msgspec.json.schema_components((self.arguments,), ref_template="#/$defs/{name}")
         definition = components[self.arguments.__name__]
         properties = {
@@ -78,8 +79,8 @@ class Tool:
         return {"type": "function", "function": function}
 
     def read(self, arguments: str) -> Record:
-        """The record behind a call's JSON; fields with a default may be left out. Numbers and booleans may be strings,
-        and strings may contain line ends. Raises ToolError."""
+        """Returns the record for a call's JSON text; fields with a default may be missing. Numbers and booleans may be
+        written as strings, and strings may contain line ends. Raises ToolError."""
         try:
             values = json.loads(arguments or "{}", strict=False)
             return msgspec.convert(values, type=self.arguments, strict=False)
@@ -91,7 +92,7 @@ class Tool:
 
 
 def shortened(text: str, most: int) -> str:
-    """The beginning and the end of a text that is longer than `most` characters."""
+    """Returns a text; if it is longer than `most` characters, only its beginning and its end."""
     if len(text) <= most:
         return text
     half = (most - 60) // 2

@@ -1,4 +1,4 @@
-"""A shell in the sandbox: no network, nothing writable but the workspace, no device."""
+"""A shell in the sandbox: without network and device, and with write access only to the workspace."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def run_shell(arguments: ShellArguments, context: ToolContext) -> str:
 
 
 def run_inside(argv: tuple[str, ...], context: ToolContext, seconds: float) -> Completed:
-    """Run a command in the workspace, in the sandbox. Waits while something is measured, because the command takes
+    """Runs a command in the workspace, in the sandbox. Waits while something is measured, because the command takes
     processor time.
 
-    Raises Cancelled and ToolError.
+    Raises Cancelled if the user cancels, ToolError if the sandbox fails.
     """
     workspace = str(context.workspace.folder)
     gpu = context.device.target == "cuda"

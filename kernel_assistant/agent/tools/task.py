@@ -1,4 +1,4 @@
-"""Tools about the task itself. `evaluate` and `finish` are done by the loop."""
+"""Tools about the task itself. The loop does the work of `evaluate` and `finish`."""
 
 from __future__ import annotations
 

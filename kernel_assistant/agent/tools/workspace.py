@@ -1,7 +1,8 @@
-"""An episode's folder. Paths are opened component by component without following links.
+"""The folder of files that a model works on in an episode.
 
-The sandbox's shell may have made links, pipes or odd names here, and a model may ask for any path. Neither can leave
-the folder, block, or fill memory. Another process of the same user that writes here is not guarded against.
+The sandbox's shell may have made links, pipes or odd names here, and a model may ask for any path. So paths are opened
+component by component without following links: no path leads out of the folder, blocks, or fills memory. Another
+process of the same user that writes here is not guarded against.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ REFERENCE = "reference"
 
 
 class PathRefused(Exception):
-    """A path that does not exist or is not allowed; the text is for the model."""
+    """A path that does not exist or is not allowed; the text is sent to the model."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A file below the workspace; `size` in bytes."""
+    """A file in the workspace; `size` is in bytes."""
 
     path: str
     size: int
 
 
 class Workspace:
-    """Text files below `folder`, which is made if it is not there."""
+    """The text files in `folder`, which is created if it does not exist."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -50,7 +51,7 @@ class Workspace:
             raise PathRefused(f"{path} is not UTF-8 text") from None
 
     def write(self, path: str, text: str) -> None:
-        """Make or replace a file, with its folders. Raises PathRefused."""
+        """Writes a file, and creates its folders. Raises PathRefused if the path or the size is not allowed."""
         content = text.encode("utf-8", errors="replace")
         if len(content) > MAX_FILE:
             raise PathRefused(f"{path} would be larger than {MAX_FILE >> 20} MiB")
@@ -62,13 +63,13 @@ class Workspace:
                 content = content[os.write(file, content) :]
 
     def add_reference(self, name: str, text: str) -> None:
-        """Add a file that the model can read, but that is never part of a candidate."""
+        """Adds a file that the model can read but not write; it never becomes part of a candidate."""
         path = self.folder / REFERENCE / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8", errors="replace")
 
     def files(self, below: str = ".") -> list[Entry]:
-        """Plain files below a folder, by name, without following links; at most 500. Raises PathRefused."""
+        """Returns the plain files in a folder, sorted by path, at most 500; follows no links. Raises PathRefused."""
         top = "" if below in ("", ".", "./") else "/".join(self._parts(below))
         with self._folder(self._parts(top) if top else []) as folder:
             entries = sorted(_walk(folder, f"{top}/" if top else ""), key=lambda entry: entry.path)
@@ -84,7 +85,7 @@ class Workspace:
 
     @contextmanager
     def _opened(self, path: str, flags: int, *, make_folders: bool = False) -> Iterator[int]:
-        """Open a plain file; gives its descriptor within the block."""
+        """Opens a plain file for the `with` block and yields its descriptor. Raises PathRefused."""
         *folders, name = self._parts(path)
         with self._folder(folders, make=make_folders) as folder:
             try:
@@ -100,7 +101,7 @@ class Workspace:
 
     @contextmanager
     def _folder(self, parts: list[str], *, make: bool = False) -> Iterator[int]:
-        """Open the folder that `parts` lead to; gives its descriptor within the block."""
+        """Opens the folder with the path `parts` for the `with` block and yields its descriptor. Raises PathRefused."""
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
         current = os.open(self.folder, flags)
         try:

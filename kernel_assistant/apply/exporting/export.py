@@ -45,9 +45,8 @@ _CPU_FLAGS = [flag for flag in cpu.FLAGS if flag not in ("-Wall", "-fPIC", "-std
 
 @dataclass(frozen=True)
 class ExportResult:
-    """`files` are the files written, first the one to use. `warnings` are reasons for which the benchmark that
-    receives the files may reject them.
-    """
+    """The files written, first the one to use. `warnings` are reasons why the benchmark for which the files are made
+    may reject them."""
 
     files: tuple[Path, ...]
     warnings: tuple[str, ...] = ()
@@ -62,11 +61,11 @@ def export(
     text: str | None = None,
     inline: bool = True,
 ) -> ExportResult:
-    """Write the result in the form `kind` into `folder`, which must be empty or new. Raises UsageError.
+    """Writes the result in the form `kind` (one of KINDS) to `folder`, which must be empty or new. Raises UsageError.
 
-    `text` replaces the task's content if that content holds more than the class's own file (tasks of the Python call).
-    A KernelBench file contains its kernels if `inline` is true and that is possible; otherwise a package beside the
-    file has them.
+    `text` is the text of the class's own file; it is needed if the task's content has more than that (a task made by
+    `kernel_assistant.optimize`). A KernelBench file contains its kernels if `inline` is True and that is possible;
+    otherwise they are in a package beside the file.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} is there already and not empty", "name a new folder")
@@ -97,8 +96,8 @@ def _kernelbench(result: VerifiedResult, folder: Path, inline: bool) -> ExportRe
 
 
 def kernelbench_text(result: VerifiedResult) -> str:
-    """One file with `ModelNew` and the sources of its kernels; importing the file builds the kernels. Raises
-    NotSelfContained."""
+    """Returns one file with `ModelNew` and the sources of its kernels, which are built when the file is imported.
+    Raises NotSelfContained if one file is not enough."""
     check_exportable(result)
     name = name_of(result.task.class_name)
     launcher = launcher_text(result.plan, name, clusters=uses_clusters(result.candidate))
@@ -170,7 +169,7 @@ def _package(result: VerifiedResult, result_dir: Path, folder: Path, options: Ap
 
 
 def _check_alone(result: VerifiedResult) -> None:
-    """Raise UsageError unless the class's file can be imported alone: only this file goes into the package."""
+    """Raises UsageError unless the class's file can be imported alone, because only this file is exported."""
     for node in ast.walk(ast.parse(result.task.content)):
         if isinstance(node, ast.ImportFrom) and node.level:
             raise UsageError(
@@ -182,7 +181,7 @@ def _check_alone(result: VerifiedResult) -> None:
 
 
 def _with_reference(result: VerifiedResult, files: dict[str, str]) -> dict[str, str]:
-    """`files` with `model.py`, the reference in KernelBench's form: the class as `Model`, and functions for its
+    """Returns `files` and `model.py`, the reference in KernelBench's form: the class as `Model`, and functions for its
     inputs.
 
     The reference is left out if KernelBench's two functions cannot produce the inputs (recorded inputs, a call with
@@ -210,8 +209,8 @@ def _write(folder: Path, files: dict[str, str]) -> tuple[Path, ...]:
 
 
 def _literal(text: str) -> str:
-    """`text` as a raw string literal over several lines. Raises NotSelfContained if `text` contains three quotation
-    marks in a row."""
+    """Returns `text` as a raw string literal over several lines. Raises NotSelfContained if `text` contains three
+    quotation marks in a row."""
     if '"""' in text:
         raise NotSelfContained("the kernels hold three quotation marks in a row")
     return f'r"""\n{text}"""'

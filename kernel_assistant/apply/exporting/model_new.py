@@ -20,9 +20,9 @@ NAME = "ModelNew"
 
 
 def export_model_new(result_dir: Path | str, folder: Path) -> Path:
-    """Write `model_new.py` and `model_new_kernels/` into `folder`. Returns the path of `model_new.py`.
+    """Writes `model_new.py` and `model_new_kernels/` to `folder`. Returns the path of `model_new.py`.
 
-    The file has no original `forward` as a fallback: a call for which the kernels were not verified raises
+    The file does not contain the original `forward`: a call for which the kernels were not verified raises
     RuntimeError.
     """
     result = read_result(Path(result_dir))
@@ -36,22 +36,22 @@ def export_model_new(result_dir: Path | str, folder: Path) -> Path:
 
 
 def kernel_files(result: VerifiedResult) -> Files:
-    """The files of the package of kernels that lies beside a file with `ModelNew`."""
+    """Returns the files of the package with kernels that is written beside a file with `ModelNew`."""
     own = class_files(result, AppliedOptions(), tool_version())
     own["provenance.json"] = _renamed(own["provenance.json"], result.task.class_name)
     return {**runtime_files(), **packed(result.task.class_name, own)}
 
 
 def model_new_text(text: str, class_name: str) -> str:
-    """The reference's file with the class renamed and its `forward` replaced by the kernels of `class_name`."""
+    """Returns the reference's file with the class renamed to `ModelNew` and `forward` replaced by the kernels."""
     edit = plan_edit(text, class_name, IMPORT_LINE, f"@{ALIAS}", name="the reference")
     decorator = f'@{ALIAS}(__file__[:-3] + "_kernels/load.py")["kernels_only"]("{class_name}")'
     return with_kernels(text, class_name, decorator, edit.hunks[0].line, edit.hunks[0].text)
 
 
 def with_kernels(text: str, class_name: str, decorator: str, line: int, head: str) -> str:
-    """The file with the class renamed, `decorator` above a `forward` that has only a docstring, and `head` inserted
-    before line `line`. This line must not be below `forward`."""
+    """Returns the file with the class renamed to `ModelNew`, `decorator` above a `forward` that has only a docstring,
+    and `head` inserted before line `line`, which must not be below `forward`."""
     lines = split_lines(text)
     node = find_class(parse(text, "the reference"), class_name, "the reference")
     forward = next((one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "forward"), None)
@@ -77,7 +77,7 @@ def _forward(forward: ast.FunctionDef, decorator: str, indent: str) -> list[str]
 
 
 def renamed(text: str, class_name: str, name: str = NAME) -> str:
-    """`text` with the Python name `class_name` replaced by `name`; strings and comments are not changed."""
+    """Returns `text` with the Python name `class_name` replaced by `name`; strings and comments are not changed."""
     lines = [line.encode() for line in split_lines(text)]
     positions = []
     for node in ast.walk(ast.parse(text)):
@@ -92,8 +92,8 @@ def renamed(text: str, class_name: str, name: str = NAME) -> str:
 
 
 def _renamed(data: bytes, class_name: str) -> bytes:
-    """`provenance.json` for the renamed class. The guard compares the name of the class, and names of functions that
-    its methods define, such as `Model.__init__.<locals>.<lambda>`."""
+    """Returns the content of `provenance.json` changed for the renamed class. The guard compares the name of the class,
+    and names of functions that its methods define, such as `Model.__init__.<locals>.<lambda>`."""
     document = json.loads(data)
     attributes = document["guard"]["attributes"]
     own_functions = re.compile(rf"(?<![\w.]){re.escape(class_name)}(?=\.\w+\.<locals>\.)")

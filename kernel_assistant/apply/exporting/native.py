@@ -1,4 +1,5 @@
-"""A candidate as C++ that needs neither plan nor runner: its sources in one text, a launcher in C, a torch binding.
+"""Writes a candidate as C++ that needs neither plan nor runner: its sources in one text, a launcher in C, a torch
+binding.
 
     extern "C" void NAME_launch(void* const* buffers, const int64_t* sizes[, int config, cudaStream_t stream]);
 
@@ -32,8 +33,8 @@ _INCLUDE = re.compile(r'\s*#\s*include\s*"([^"]+)"')
 
 
 class NotSelfContained(UsageError):
-    """The plan needs more than its own kernels and a binding: libraries, PyTorch's operators or strided buffers. An
-    applied package can run such a plan."""
+    """The plan needs more than its own kernels and a binding: libraries, PyTorch's operators or strided buffers. It can
+    only be exported as a package."""
 
     def __init__(self, cause: str) -> None:
         super().__init__(cause, "export it with --to package")
@@ -49,8 +50,8 @@ def check_exportable(result: VerifiedResult) -> None:
 
 
 def kernel_text(candidate: Candidate) -> str:
-    """All sources as one text: the units in order of their names, with the candidate's own headers inserted at their
-    first `#include`."""
+    """Returns all sources as one text: the files to compile, sorted by name, with the candidate's own headers inserted
+    at their first `#include`."""
     suffix = ".cu" if candidate.plan.target == "cuda" else ".cpp"
     files = {**candidate.sources, "plan.h": plan_header(candidate.plan)}
     seen: set[str] = set()
@@ -77,13 +78,14 @@ def uses_clusters(candidate: Candidate) -> bool:
 
 
 def declaration(name: str, target: str) -> str:
-    """The launcher's C declaration, without a semicolon."""
+    """Returns the C declaration of the launcher, without a semicolon."""
     tail = ", int config, cudaStream_t stream" if target == "cuda" else ""
     return f'extern "C" void {name}_launch(void* const* buffers, const int64_t* sizes{tail})'
 
 
 def launcher_text(plan: Plan, name: str, *, clusters: bool = False) -> str:
-    """The C code of the launcher: it reads the sizes and runs every launch, those that pack parameters included.
+    """Returns the C code of the launcher: it reads the sizes and runs all launches of the plan, first those that pack
+    parameters.
 
     `clusters` says whether kernels may run in clusters larger than the portable size.
     """
@@ -122,10 +124,11 @@ def _launch(launch: Launch, index: dict[str, int], target: str, clusters: bool) 
 
 
 def binding_text(result: VerifiedResult, name: str) -> str:
-    """The C++ function `NAME_forward`: it checks its tensors, allocates outputs and scratch, and calls the launcher.
+    """Returns the C++ function `NAME_forward`: it checks its tensors, allocates outputs and scratch, and calls the
+    launcher.
 
     The function takes the plan's inputs in order, and returns a tensor, or a vector of tensors if there are several
-    outputs. Raises NotSelfContained if a size is not the length of one axis of an input.
+    outputs. Raises NotSelfContained if a size is not the length of one axis of an input, or a buffer is strided.
     """
     plan, graph = result.plan, result.graph
     specs = {value.name: value.spec for value in graph.inputs}
@@ -200,7 +203,7 @@ def _bytes(spec: BufferSpec, where: str) -> str:
 
 
 def to_cpp(expression: str) -> str:
-    """The C++ text, with int64_t arithmetic, for an integer expression of a plan. All values are non-negative, so `/`
+    """Translates an integer expression of a plan to C++ with int64_t arithmetic. All values are non-negative, so `/`
     rounds down."""
     return _to_cpp(ast.parse(expression, mode="eval").body)
 

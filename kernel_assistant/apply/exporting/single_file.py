@@ -1,4 +1,4 @@
-"""Writes the reference's class as `ModelNew` whose forward calls a native extension. Pure functions on text."""
+"""Writes the reference's class as `ModelNew`, whose forward calls a native extension. Pure functions on text."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from kernel_assistant.errors import UsageError
 
 
 def model_new(result: VerifiedResult, call: str, prelude: str) -> str:
-    """A file with `ModelNew`: the reference's class with everything that it uses, and a `forward` that only calls the
-    function `call`.
+    """Returns a file with `ModelNew`: the reference's class with everything that it uses, and a `forward` that only
+    calls the function named `call`.
 
-    `prelude` goes after the imports. Arguments of forward that are not tensors are assumed to have the values of the
-    verified call. Raises UsageError if the call cannot be written in Python.
+    `prelude` is inserted after the imports. Arguments of forward that are not tensors are assumed to have the values of
+    the verified call. Raises UsageError if the call cannot be written in Python.
     """
     class_name, text = result.task.class_name, result.task.content
     tree = parse(text, "the reference")
@@ -61,13 +61,14 @@ def _forward(result: VerifiedResult, forward: ast.FunctionDef, call: str, indent
 
 
 def _moved(one: dict[str, Any]) -> str:
-    """Returns the line of Python that updates a buffer of the module (its state) as the reference's forward does."""
+    """Returns the line of Python that updates a buffer of the module as the reference's forward does; `one` is an entry
+    of `facts["state"]`."""
     buffer = _attribute(one["path"])
     return f"{buffer}.copy_(outputs[{one['output']}])" if "output" in one else f"{buffer}.add_({one['add']})"
 
 
 def _input_expressions(result: VerifiedResult, forward: ast.FunctionDef) -> dict[str, str]:
-    """Maps each input of the graph to the Python expression for it in terms of forward's arguments."""
+    """Returns the name of each input of the graph → the Python expression for it in terms of forward's arguments."""
     arguments = forward.args
     names = [one.arg for one in [*arguments.posonlyargs, *arguments.args]][1:]
     expressions: dict[str, str] = {}
@@ -95,7 +96,7 @@ def _walk(tree: dict[str, Any], expression: str, expressions: dict[str, str]) ->
 
 
 def _attribute(path: str) -> str:
-    """The Python expression for a parameter's path: `self.layers[0].weight` for `layers.0.weight`."""
+    """Returns the Python expression for a parameter's path: `self.layers[0].weight` for `layers.0.weight`."""
     text = "self"
     for part in path.split("."):
         text += f"[{part}]" if part.isdigit() else f".{part}"
@@ -119,7 +120,7 @@ def _expression(tree: dict[str, Any]) -> str:
 
 
 def _with_prelude(text: str, prelude: str) -> str:
-    """Insert `prelude` after the imports at the top. Several empty lines in a row are shortened to two."""
+    """Returns `text` with `prelude` inserted after the first imports. Of several empty lines in a row, two are kept."""
     body = ast.parse(text).body
     last = 0
     for node in body:
@@ -140,5 +141,5 @@ def _squeezed(lines: list[str]) -> str:
 
 
 def name_of(class_name: str) -> str:
-    """A C identifier for the extension that has the kernels of a class."""
+    """Returns the C identifier of the extension that has the kernels of a class."""
     return f"{class_name.lower()}_kernels" if class_name != NAME else "model_kernels"

@@ -35,8 +35,8 @@ def {loaded}(name):
 
 
 def package_text(result: VerifiedResult, folder: Path) -> str:
-    """The reference's file as `ModelNew`, whose forward runs the kernels of the package in `folder` or raises
-    RuntimeError."""
+    """Returns the reference's file with the class as `ModelNew`, whose forward runs the kernels of the package in
+    `folder`, or raises RuntimeError if they were not verified for the call."""
     text, class_name = result.task.content, result.task.class_name
     if _LOADED in text:
         raise UsageError(f"the reference uses the name {_LOADED} itself", f"rename {_LOADED} in the file")
@@ -50,6 +50,6 @@ def package_text(result: VerifiedResult, folder: Path) -> str:
 
 
 def package_files(result: VerifiedResult) -> dict[str, bytes]:
-    """The files of the package, by their paths relative to the folder of `model_new.py`."""
+    """Returns the files of the package; their paths are relative to the folder of `model_new.py`."""
     package = package_name(Path(MODEL_NEW).stem)
     return {f"{package}/{name}": data for name, data in kernel_files(result).items()}

@@ -34,7 +34,7 @@ from kernel_assistant.session.reporting.check_report import (
 from kernel_assistant.session.reporting.words import milliseconds, times
 
 SUITE = "kernel-assistant check"
-#: What XML 1.0 has no character for; compilers colour their messages.
+#: Characters that XML 1.0 cannot contain, such as those with which compilers colour their messages.
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -167,7 +167,7 @@ def _summary(report: CheckReport) -> str:
 
 def write_junit(path: Path, report: CheckReport, lines: dict[str, list[str]]) -> None:
     """Write `report` to `path` as JUnit XML. `lines` maps the name of each class to lines with its details. Raises
-    UsageError."""
+    UsageError if it cannot be written."""
     cases = [_case(one, lines.get(one.name, [])) for one in report.classes]
     suite = ET.Element(
         "testsuite",

@@ -108,7 +108,7 @@ def undo_command(what: str, dry_run: bool, as_json: bool) -> int:
 
 
 def _conditions(applied: ApplyResult) -> str:
-    """Lines that say which calls the kernels of the class serve, as their guards check it."""
+    """Lines that say which calls run the kernels of the class, as the guards of the kernels check it."""
     return "\n".join(map(runs_when, written_provenances(applied.package, applied.class_name)))
 
 

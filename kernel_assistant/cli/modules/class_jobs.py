@@ -19,7 +19,8 @@ from kernel_assistant.session.scanning.program_gain import ClassGain, Configurat
 
 @dataclass(frozen=True)
 class QueuedClass:
-    """A scanned class, and for each of its configurations the task and the number of its job."""
+    """A scanned class, with the task and the job number of each of its configurations (instances and inputs of one
+    kind)."""
 
     row: ScannedClass
     parts: tuple[tuple[ConfigurationTask, str], ...]
@@ -30,8 +31,7 @@ class QueuedClass:
 
 
 def queue_class(client: Client, scan: Scan, row: ScannedClass, settings: Settings) -> QueuedClass:
-    """Submit a job for each configuration of the class. Prints a warning if the budget is too short for their
-    number."""
+    """Submit a job for each configuration of the class. Prints a warning if so many jobs make the budget too short."""
     tasks = class_tasks(scan, row, settings)
     least = min(one.options.budget for one in tasks)
     if least < LEAST_SECONDS and len(tasks) > 1:
@@ -77,7 +77,8 @@ def _cancel(client: Client, jobs: list[str]) -> None:
 def _watched(
     client: Client, name: str, task: ConfigurationTask, job: str, *, silent: bool, words: bool
 ) -> ConfigurationGain:
-    """The gain of a job. If the job fails, `failure` has the error, and the other jobs go on."""
+    """The gain of a job. If the job fails, the gain has the error as `failure`, which is not raised, so that other jobs
+    go on."""
     progress = choose_progress(f"job {job}: {name}", silent=silent, words=words)
     try:
         return task.gain(job, watch(client, client.attach(job), progress, cancel_on_interrupt=True))

@@ -17,7 +17,7 @@ from kernel_assistant.session.reporting.gains import machine_here
 from kernel_assistant.source.build import read_text
 from kernel_assistant.source.lint import RULES, Hint, find_hints
 
-#: Folders that hold other people's code, or none.
+#: Folders with the code of others, or without code.
 _SKIPPED = {"__pycache__", "node_modules", "site-packages", "dist-packages", "build", "dist", "venv"}
 _CODES = tuple(rule.code for rule in RULES)
 

@@ -45,8 +45,8 @@ def optimize_class(scanned_class: ClassOfScan, settings: Settings, *, as_json: b
 
 
 def _meets(results: list[OptimizeResult], gain: ClassGain, fail_under: float | None) -> bool:
-    """Whether the kernels of every configuration are `fail_under` times as fast as the baseline; True without
-    `fail_under`."""
+    """Whether every configuration has kernels that are at least `fail_under` times as fast as the baseline; True
+    without `fail_under`."""
     complete = len(results) == len(gain.parts)
     return fail_under is None or (complete and min(map(confirmed_speedup, results)) >= fail_under)
 

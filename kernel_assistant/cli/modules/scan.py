@@ -152,7 +152,7 @@ def _comparison(comparison: ScanComparison) -> list[str]:
     return [*lines, *table(("", "before", "after", "faster by", "first calls", ""), rows), _FIRST, comparison.note]
 
 
-#: Under the table of before and after.
+#: A note below the table that compares two scans.
 _FIRST = "first calls: of each kind, not counted for the class: they load kernels and choose algorithms, once a process"
 
 

@@ -57,8 +57,8 @@ class Answer:
 
 
 def answers(settings: Settings, model: str) -> Iterator[Answer]:
-    """Yields one answer after another. `model` is any word for a model: a name, a file, a folder or a URL. Raises
-    MissingError or UsageError if the model cannot be reached."""
+    """Yields one answer after another. `model` is a registered name, a file, a folder or a URL. Raises MissingError or
+    UsageError if the model cannot be reached."""
     connection = connect(settings, model, "")
     with closing(connection.client(0)) as client:
         yield from _reached(connection, client)
@@ -68,7 +68,7 @@ def answers(settings: Settings, model: str) -> Iterator[Answer]:
 
 
 def first_answers(settings: Settings, model: str) -> Iterator[Answer]:
-    """Yields those of `answers` that need no reply of the model. Raises the same errors."""
+    """Yields those of the `answers` that need no reply of the model. Raises the same errors."""
     connection = connect(settings, model, "")
     with closing(connection.client(0)) as client:
         yield from _reached(connection, client)

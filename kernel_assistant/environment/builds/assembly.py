@@ -34,15 +34,16 @@ _MOST_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Assembly:
-    """`files` has texts by file name; `missing` has one line, with the reason, for each text that could not be made."""
+    """The result of `Assembler.assembly`: `files` maps file names to texts; `missing` has one line, with the reason,
+    for each text that could not be made."""
 
     files: dict[str, str]
     missing: tuple[str, ...]
 
 
 class Assembler:
-    """Makes the texts of candidates for one device. `python` is the user's interpreter; nvdisasm is also searched for
-    among its packages."""
+    """Makes the readable compiled code of candidates for one device. `python` is the user's interpreter; nvdisasm is
+    also searched for among its packages."""
 
     def __init__(
         self, device: DeviceFacts, sandbox: Sandbox, cache_dir: Path, python: str, cancel: threading.Event
@@ -51,8 +52,8 @@ class Assembler:
         self._cache = cache_dir / "builds"
 
     def assembly(self, candidate: Candidate, binary: bytes | None) -> Assembly:
-        """Returns the compiled code of a candidate's sources, and on CUDA the disassembly of `binary`, the cubin that
-        was measured. Raises StoreError and SandboxError."""
+        """Compiles a candidate's sources to readable code; on CUDA, also disassembles `binary`, the cubin that was
+        measured. Raises StoreError if the cache cannot be written, SandboxError if the sandbox fails."""
         stem = f"kernels.{self._device.arch}"
         makers: dict[str, Callable[[], str]] = {f"{stem}.s": lambda: self._compiled(candidate)}
         if self._device.target == "cuda":
@@ -100,8 +101,8 @@ class Assembler:
         return self._kept(identity, argv, (os.path.dirname(os.path.realpath(tool)),))
 
     def _kept(self, identity: object, argv: Callable[[str], tuple[str, ...]], paths: tuple[str, ...]) -> str:
-        """Returns the text for `identity` from the cache. If it is not there, runs the command, and takes the file
-        `text` that the command wrote, or else its stdout."""
+        """Returns the text for `identity` from the cache. If it is not there, runs the command `argv(folder)` in a new
+        folder and stores its output: the file `text`, if the command wrote one, else its stdout."""
         key = hashlib.sha256(encode(identity)).hexdigest()[:32]
         path = self._cache / key[:2] / f"{key}.txt"
         if path.is_file():
@@ -135,8 +136,8 @@ class Assembler:
 
 
 def disassembler(python: str = "") -> str:
-    """Returns the path of nvdisasm: the toolkit's, one that pip installed for `python`, or one on PATH. Raises
-    MissingError if there is none.
+    """Returns the path of nvdisasm: that of the CUDA toolkit, of the packages of the interpreter `python`, or on PATH.
+    Raises MissingError if there is none.
 
     cuobjdump cannot replace nvdisasm, because it starts nvdisasm itself.
     """

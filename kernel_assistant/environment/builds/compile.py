@@ -1,4 +1,4 @@
-"""Compiles candidates in the sandbox, with a cache by content, flags, compiler and architecture."""
+"""Compiles candidates in the sandbox. Binaries are cached by sources, flags, compiler and architecture."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ COMPILE_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Binary:
-    """A built candidate: the file name under which it is stored, the content, and what the compiler reported about its
-    kernels."""
+    """A built candidate. `name` is the file name under which it is stored; `resources` is what the compiler reported
+    about its kernels."""
 
     name: str
     content: bytes
@@ -46,7 +46,7 @@ class CompileFailure:
 
 
 class Compiler:
-    """Builds candidates for one device. Thread-safe. With a `lock`, no build runs while a measurement holds it."""
+    """Builds candidates for one device. Thread-safe. With a `lock`, no build begins while a measurement holds it."""
 
     def __init__(
         self,
@@ -64,7 +64,8 @@ class Compiler:
         self._cache = cache_dir / "builds"
 
     def build(self, candidate: Candidate) -> Binary | CompileFailure:
-        """Returns the binary of a candidate, cached if it was built before. Raises StoreError if the disk is full."""
+        """Returns the binary of a candidate, from the cache if it was built before. Raises StoreError if files cannot
+        be written, Cancelled if the user cancels."""
         files = files_of(candidate)
         key = self._key(files)
         try:
@@ -145,14 +146,15 @@ class Compiler:
 
 
 def files_of(candidate: Candidate) -> dict[str, str]:
-    """Returns name → text of all files to compile: sources, the plan's header, and the vetted headers they include."""
+    """Returns name → text of all files to compile: sources, the generated `plan.h`, and vetted headers that they
+    include."""
     own = {**candidate.sources, "plan.h": plan_header(candidate.plan)}
     return {**included(own.values(), own), **own}
 
 
 def lay_out(files: dict[str, str], folder: str, suffix: str) -> str | Diagnostic:
-    """Writes `files` to `folder`, where the sandbox reads them. Returns the name of the file to compile, which includes
-    all units; a Diagnostic if there is no unit."""
+    """Writes `files` to `folder`, where the sandbox can read them. Returns the name of the file to compile, which
+    includes all others with this `suffix`; a Diagnostic if there is no file with it."""
     for name, text in files.items():
         Path(folder, name).parent.mkdir(exist_ok=True)
         Path(folder, name).write_text(text, encoding="utf-8")
@@ -169,7 +171,7 @@ def lay_out(files: dict[str, str], folder: str, suffix: str) -> str | Diagnostic
 
 @lru_cache(maxsize=8)
 def compiler_version(path: str) -> str:
-    """Returns the output of `--version`, which is part of a build's cache key."""
+    """Returns what the compiler at `path` prints for `--version`; it is part of a build's cache key."""
     import subprocess
 
     done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=False)

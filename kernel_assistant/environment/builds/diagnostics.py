@@ -18,8 +18,8 @@ MOST_DIAGNOSTICS = 20
 
 
 def compiler_diagnostics(output: str) -> tuple[Diagnostic, ...]:
-    """Returns the errors of g++, clang++, nvcc and ptxas, with file and line where they are known; only the last line
-    of `output` if no error was recognized."""
+    """Returns the errors in the output of g++, clang++, nvcc or ptxas, with file and line where they are known. If none
+    is recognized, returns the last line of `output` as the only error."""
     diagnostics = []
     for line in output.splitlines():
         match = _GCC.match(line) or _NVCC.match(line) or _PTXAS.match(line)

@@ -1,4 +1,4 @@
-"""Writes `plan.h`, which declares the structs in which a plan's kernels get their arguments. Pure."""
+"""Writes `plan.h`, which declares one struct for each kernel of a plan: the kernel gets its arguments in it. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CPU_TYPES = {**_CUDA_TYPES, "bf16": "ka_bf16", "f16": "_Float16"}
 
 
 def plan_header(plan: Plan) -> str:
-    """The text of `plan.h`: one struct for each distinct kernel, in which every field has eight bytes."""
+    """Returns the text of `plan.h`: one struct for each distinct kernel; every field has eight bytes."""
     types = _CUDA_TYPES if plan.target == "cuda" else _CPU_TYPES
     used = {spec.dtype for spec in plan.buffers}
     lines = ["// Generated from plan.json.", "#pragma once", "#include <stdint.h>"]

@@ -19,13 +19,13 @@ _DIRECTIVE = re.compile(r'(?:#|%:)[ \t]*include[ \t]*["<]([^">\n]+)[">]')
 
 @cache
 def shipped() -> Mapping[str, str]:
-    """Returns the text of every vetted header by its name in an `#include` (`ka/rows.cuh`, `ka_cuda.cuh`)."""
+    """Returns name → text of every vetted header. The name is that of an `#include` (`ka/rows.cuh`, `ka_cuda.cuh`)."""
     paths = (path for path in sorted(INCLUDE.rglob("*")) if path.suffix in (".h", ".cuh"))
     return {path.relative_to(INCLUDE).as_posix(): path.read_text(encoding="utf-8") for path in paths}
 
 
 def included(texts: Iterable[str], own: Iterable[str] = ()) -> dict[str, str]:
-    """Returns name → text of the vetted headers that `texts` include, transitively, without those named in `own`."""
+    """Returns name → text of the vetted headers that `texts` include, also indirectly, without those named in `own`."""
     known, headers = shipped(), dict[str, str]()
     brought = frozenset(own)
     waiting = list(texts)
@@ -38,13 +38,14 @@ def included(texts: Iterable[str], own: Iterable[str] = ()) -> dict[str, str]:
 
 
 def complete(candidate: Candidate) -> Candidate:
-    """Adds the headers that a candidate includes to its sources, so that it builds without this tool."""
+    """Returns the candidate with the vetted headers that it includes as sources, so that it builds without this
+    tool."""
     added = included(candidate.sources.values(), candidate.sources)
     return msgspec.structs.replace(candidate, sources={**candidate.sources, **added}) if added else candidate
 
 
 def source_paths(folder: Path) -> dict[str, Path]:
-    """Returns the paths of the files in `folder` and of the headers in its subfolder `ka`, by the names that they have
-    in a candidate."""
+    """Returns name → path of the files in `folder` and in its subfolder `ka`. The names are those in a candidate's
+    sources."""
     files = [*sorted(folder.glob("*")), *sorted((folder / "ka").glob("*"))]
     return {path.relative_to(folder).as_posix(): path for path in files if path.is_file()}

@@ -1,4 +1,4 @@
-"""Runs a compiler a second time if it was killed from outside, because that is not the fault of the source."""
+"""Runs a compiler again if another program or the system killed it, because that is not the fault of the source."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _OF_A_PART = re.compile(rb"Killed signal terminated program|died due to signal 9
 def compiled(
     sandbox: Sandbox, spec: SandboxSpec, *, timeout: float, cancel: threading.Event | None = None
 ) -> Completed:
-    """Calls `run`, and calls it again if the compiler or one of its subprocesses was killed from outside. Raises the
-    exceptions of `run`."""
+    """Runs the compiler with `run` (kernel_assistant/sandbox/run.py), and once more if it or one of its subprocesses
+    was killed by another program or the system. Raises the exceptions of `run`."""
     done = run(sandbox, spec, timeout=timeout, cancel=cancel)
     return run(sandbox, spec, timeout=timeout, cancel=cancel) if was_killed(done) else done
 
 
 def was_killed(done: Completed) -> bool:
-    """Whether the compiler or one of its subprocesses was killed, but not by `run`."""
+    """Whether the compiler or one of its subprocesses was killed by another program or the system, not by `run`."""
     if done.timed_out or done.cancelled or done.exceeded or not done.returncode:
         return False
     return done.returncode == _STATUS or bool(_OF_A_PART.search(done.stdout + done.stderr))

@@ -1,4 +1,4 @@
-"""Compiles a candidate for every architecture that is shipped, without running the binaries."""
+"""Compiles a candidate for every other architecture that results contain, without running the binaries."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ LEFT_OUT = "left_out.json"
 
 @dataclass(frozen=True)
 class Shipment:
-    """`binaries` has the binaries by file name; `left_out` has the reason for each architecture without a binary."""
+    """The binaries for other architectures, by file name. `left_out` has the reason for each one without a binary."""
 
     binaries: dict[str, bytes]
     left_out: dict[str, str]
 
     def files(self) -> dict[str, bytes]:
-        """Returns the files, by name, for the folder `binaries` of a result."""
+        """Returns name → content of the files for the folder `binaries` of a result."""
         report = {LEFT_OUT: json.dumps(self.left_out, indent=1).encode()} if self.left_out else {}
         return {**self.binaries, **report}
 
 
 def other_architectures(device: DeviceFacts) -> tuple[str, ...]:
-    """Returns the architectures that are shipped besides that of `device`. The CPU has no others."""
+    """Returns the architectures, besides that of `device`, for which results contain binaries; () for a CPU."""
     return tuple(arch for arch in cuda.SHIPPED if arch != device.arch) if device.target == "cuda" else ()
 
 
@@ -49,11 +49,11 @@ def ship(
     cache_dir: Path,
     cancel: threading.Event,
 ) -> Shipment:
-    """Compiles `candidate` for the architectures besides that of `device`, in the sandbox and in parallel.
+    """Compiles `candidate` for the architectures of `other_architectures`, in the sandbox and in parallel.
 
     Failures, and a cancellation, are recorded in `left_out`: the result for `device` does not depend on them.
 
-    `dims` are the declared sizes, for which shared memory is computed.
+    `dims` are the declared sizes; launches must fit into each architecture's shared memory at these sizes.
     """
     archs = other_architectures(device)
 
@@ -76,7 +76,8 @@ def ship(
 
 
 def _too_large(candidate: Candidate, built: Binary, arch: str, dims: dict[str, int]) -> str:
-    """Returns the reason why a launch does not fit into the shared memory of a block, "" if all fit."""
+    """Returns a message if a launch needs more shared memory than a block of `arch` has, or if that is unknown; else
+    ""."""
     own = {one.symbol: one.shared_bytes for one in built.resources}
     limit = cuda.shared_bytes_per_block(arch)
     for launch in (*candidate.plan.prepare, *candidate.plan.launches):

@@ -1,8 +1,8 @@
 """The screen: a fast check of a candidate's text, which gives clear messages. It refuses constructs that no kernel
 needs.
 
-It is not the protection against hostile code. That comes from the sandbox, which limits what code can reach, from
-plans, which have no code on the host side of CUDA, and from the judge, which decides what is correct and fast.
+It does not protect against hostile code. The sandbox does, which limits what code can access; the form of plans does,
+which have no host code on CUDA; and the judge does, which decides what is correct and fast.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def _plan_problems(candidate: Candidate, graph: OpGraph) -> list[Diagnostic]:
 
 @lru_cache(maxsize=64)
 def _source_problems(name: str, text: str, own: frozenset[str]) -> tuple[Diagnostic, ...]:
-    """The problems of one source file. Results are cached, because the headers that many candidates bring are most of
-    their text."""
+    """Returns the problems of one source file. Results are cached, because most of the text is in headers that many
+    candidates have in common."""
     if len(text.encode()) > MAX_SOURCE_BYTES:
         return (Diagnostic(message=f"larger than {MAX_SOURCE_BYTES >> 20} MiB", file=name),)
     diagnostics: list[Diagnostic] = []

@@ -1,8 +1,8 @@
 """The screen for the Python of a free-form candidate: reads the syntax tree, runs nothing, needs no torch.
 
-Like the screen for kernels it gives clear messages early and is not the protection against hostile code. It allows
-modules only as the root of a dotted name (so no alias, `getattr` or table of functions), calls only of the candidate's
-own functions or of functions that do no arithmetic in PyTorch, and no operators on values that are known to be tensors.
+Like the screen for kernels, it gives clear messages early and does not protect against hostile code. It allows modules
+only as the root of a dotted name (so no alias, `getattr` or table of functions), calls only of the candidate's own
+functions or of functions that do no arithmetic in PyTorch, and no operators on values that are known to be tensors.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from kernel_assistant.records import Diagnostic
 
 
 def screen_python(text: str, name: str = "model_new.py") -> tuple[Diagnostic, ...]:
-    """Returns a diagnostic for everything that is not allowed in a candidate's own part of a file (`candidate_part`);
-    () if the candidate may be built."""
+    """Returns a diagnostic for everything that is not allowed in a candidate's Python; () if it may be built. `text` is
+    the candidate's own part of a file (`candidate_part`)."""
     tree = ast.parse(text)
     screen = _Screen(name)
     screen.file(tree)
@@ -27,8 +27,8 @@ def screen_python(text: str, name: str = "model_new.py") -> tuple[Diagnostic, ..
 
 
 def screen_reference(text: str, name: str = "model.py") -> tuple[Diagnostic, ...]:
-    """Returns a diagnostic for everything that is not allowed in the reference that comes with a candidate, because it
-    runs outside the sandbox."""
+    """Returns a diagnostic for everything that is not allowed in the reference that comes with a candidate. It is
+    screened because references run outside the sandbox."""
     diagnostics = []
     for node in ast.walk(ast.parse(text)):
         diagnostics += [
@@ -52,7 +52,7 @@ def _imported(node: ast.AST) -> list[str]:
 
 
 def _imported_paths(node: ast.AST) -> list[str]:
-    """Returns the imported modules, and for `from` imports also the dotted names of the imported objects."""
+    """Returns the dotted names of the imported modules; for `from` imports, also those of the imported objects."""
     paths = _imported(node)
     if isinstance(node, ast.ImportFrom):
         paths += [f"{node.module or '.'}.{alias.name}" for alias in node.names]
@@ -72,7 +72,7 @@ def _problem(name: str, node: ast.AST, message: str) -> Diagnostic:
 
 @dataclass
 class _Screen:
-    """Collects the problems of one file."""
+    """Collects what is not allowed in one file."""
 
     name: str
     problems: list[Diagnostic] = field(default_factory=list)
@@ -138,7 +138,7 @@ class _Screen:
         FunctionScreen(self.refuse, self.names, building=building).function(node, method=method)
 
     def _decorators(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
-        """Refuses unknown decorators. Returns whether the function is a Triton kernel, whose body does not run as
+        """Refuses unknown decorators. Returns whether the definition is a Triton kernel, whose body is not run by
         Python."""
         paths = []
         for decorator in node.decorator_list:
@@ -149,7 +149,7 @@ class _Screen:
         return "triton.jit" in paths
 
     def _everywhere(self, tree: ast.Module) -> None:
-        """Refuses constructs that are allowed nowhere in the file, not even in Triton kernels."""
+        """Refuses constructs that are not allowed anywhere in the file, including Triton kernels."""
         for node in ast.walk(tree):
             for module in _imported(node):
                 if module not in tables.MODULES:

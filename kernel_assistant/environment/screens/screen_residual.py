@@ -1,5 +1,5 @@
-"""Checks that a plan's residual calls are calls of the task's graph, which the module itself makes too
-(docs/residual.md).
+"""Checks that the residual calls of a plan are operators of the task's graph, so that the module itself makes the same
+calls (docs/residual.md).
 
 Unlike the rest of the screen, this check protects against cheating: no later stage knows which calls the reference
 makes.
@@ -33,7 +33,7 @@ def screen_residual(plan: Plan, graph: OpGraph, numerics: Numerics) -> tuple[Dia
 
 
 def _foreign_nodes(call: ResidualCall, graph: OpGraph) -> list[str]:
-    """Returns a message for each node of the call that the graph does not have, or has with other operands."""
+    """Returns a message for each node of the call that is not in the graph, or has other operands there."""
     # Compared as text, because in Python the operands 1, 1.0 and True are equal.
     known = {node.name: encode(node) for node in graph.nodes}
     return [
@@ -46,8 +46,9 @@ def _foreign_nodes(call: ResidualCall, graph: OpGraph) -> list[str]:
 def _odd_values(
     launch: Launch, call: ResidualCall, graph: OpGraph, buffers: dict[str, BufferSpec], given: set[str]
 ) -> list[str]:
-    """Returns a message for each argument of the call that is no such value of the graph, for each input of the graph
-    that is not taken from the module's own input, and for each other value that an input's buffer cannot hold."""
+    """Returns a message for each argument of the call that is wrong: it is no value of the graph with this dtype and
+    shape; it is an input of the graph, but is not read from that input; or it is read from an input that cannot contain
+    it."""
     known: dict[str, TensorSpec] = {value.name: value.spec for value in graph.inputs}
     known |= {node.name: node.spec for node in graph.nodes}
     problems = []
@@ -63,5 +64,6 @@ def _odd_values(
 
 
 def _is_reshape(spec: TensorSpec, buffer: BufferSpec) -> bool:
-    """Whether both layouts are contiguous. Binding the plan checks that their sizes are equal."""
+    """Whether a value and its buffer are both contiguous, so that one is a reshape of the other. (The check that their
+    numbers of elements are equal comes later, when the plan is bound.)"""
     return spec.strides is None and buffer.strides is None

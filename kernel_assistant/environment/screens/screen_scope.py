@@ -1,4 +1,4 @@
-"""Screens names, calls and operators of one function of a free-form candidate."""
+"""Screens the names, calls and operators in one function of a free-form candidate."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ALLOCATING = ("empty", "empty_like", "empty_strided", "zeros", "zeros_like", "on
 
 
 def dotted(node: ast.AST) -> str:
-    """Returns the text `a.b.c` of an expression of this form, "" for any other expression."""
+    """Returns the text `a.b.c` for an expression that is such a dotted name, "" for any other expression."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
@@ -49,7 +49,7 @@ def dotted(node: ast.AST) -> str:
 
 
 def root_of(node: ast.AST) -> str:
-    """Returns the name at the beginning of a chain of attributes and subscripts, "" if there is none."""
+    """Returns the name at the start of attributes and subscripts: `a` for `a.b[0].c`; "" if there is none."""
     while isinstance(node, (ast.Attribute, ast.Subscript)):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""
@@ -57,7 +57,7 @@ def root_of(node: ast.AST) -> str:
 
 @dataclass
 class ScopeNames:
-    """The meaning of the names at the top level of a file.
+    """The meaning of the names in a file.
 
     `imported`: name → dotted path. `defined`: functions and classes of the file. `extensions`: built native modules,
     also as attributes of `self`. `layers`: attributes of `self` that hold a module of PyTorch. `methods`: names of the
@@ -119,7 +119,8 @@ class ScopeNames:
         return False
 
     def path(self, node: ast.AST) -> str:
-        """Returns the dotted name with its root resolved through imports; "" if `node` is not a dotted name."""
+        """Returns a dotted name with its first part replaced by what it was imported as, such as
+        `torch.nn.functional.relu` for `F.relu`; "" if `node` is not a dotted name."""
         name = dotted(node)
         root, dot, rest = name.partition(".")
         return f"{self.imported.get(root, root)}{dot}{rest}"
@@ -128,7 +129,7 @@ class ScopeNames:
         return path in tables.MODULES or path.partition(".")[0] in MODULE_ROOTS
 
     def own(self, node: ast.AST) -> bool:
-        """Whether the called expression `node` is the candidate's own: a function of the file or of an extension, or a
+        """Whether a call of `node` runs the candidate's own code: a function of the file or of an extension, or a
         method of `self`."""
         name = dotted(node)
         if name in self.defined or any(name == known or name.startswith(f"{known}.") for known in self.extensions):
@@ -140,8 +141,8 @@ class ScopeNames:
 
 
 class FunctionScreen:
-    """Screens the statements of one function, or of the top level of a file. `building`: they are in a constructor or
-    at the top level, where parameters are made."""
+    """Screens the statements of one function, or of the top level of a file. `building` is True in constructors and at
+    the top level, where parameters are made and more is allowed."""
 
     def __init__(self, refuse: Refuse, names: ScopeNames, *, building: bool) -> None:
         self.refuse, self.names, self.building = refuse, names, building
@@ -222,7 +223,7 @@ class FunctionScreen:
             self.refuse(node, f"PyTorch computes: {ast.unparse(node)[:60]}")
 
     def _reference(self, node: ast.Name | ast.Attribute) -> None:
-        """Refuses a name of a module, such as `torch`, unless it begins a dotted name that is allowed as a whole."""
+        """Refuses a name that starts with a module, such as `torch`, unless the whole dotted name is allowed."""
         path = self.names.path(node)
         root = path.partition(".")[0]
         if root not in ("torch", "os") or (isinstance(node, ast.Name) and node.id not in self.names.imported):
@@ -255,7 +256,7 @@ class FunctionScreen:
             self.refuse(node, "the result of an expression may not be called")
 
     def _argument(self, node: ast.expr) -> None:
-        """Refuses a module that is passed as an argument, which would be an alias."""
+        """Refuses a module as an argument of a call, because the called function would get another name for it."""
         path = self.names.path(node)
         if path in tables.MODULES and dotted(node):
             self.refuse(node, f"module {path} may not be passed on")
@@ -299,8 +300,8 @@ class FunctionScreen:
             self.refuse(function, "state that changes from call to call is not allowed")
 
     def _is_tensor(self, node: ast.expr) -> bool:
-        """Whether an expression is known to be a tensor. Whether other expressions are tensors shows at run time, when
-        `freeform/trace.py` watches the operators."""
+        """Whether an expression is known to be a tensor. Other tensors are found at run time, when `freeform/trace.py`
+        watches the operators."""
         if isinstance(node, ast.Name):
             return node.id in self.tensors
         if isinstance(node, ast.Attribute):

@@ -1,9 +1,9 @@
 """Replaces the average over rows of a product, or over all pixels of a pointwise convolution, by a product with
 averages.
 
-meanₛ(x[b,s,:]·W + v) = meanₛ(x[b,s,:])·W + v: S times less work. Our own kernel computes the new product and its sums
-in float64. A library's float32 product of the averages would be less exact than the average of S products, and would be
-in TF32 if PyTorch's flags allow it.
+meanₛ(x[b,s,:]·W + v) = meanₛ(x[b,s,:])·W + v: for S rows, S times less work. A kernel of the generator computes the new
+product and its sums in float64. A library's float32 product of the averages would be less exact than the average of S
+products, and would be in TF32 if PyTorch's flags allow it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def average_of_product(facts: GraphFacts, node: Node) -> list[Node] | None:
 
 
 def _averaged(node: Node, inner: Node) -> tuple[int, ...]:
-    """The dimensions of `inner` that `node` averages; empty if `node` is no average of whole dimensions."""
+    """The dimensions of `inner`'s result that `node` averages, as indices from 0. Empty if `node` is no `mean` and no
+    pooling to a single pixel."""
     rank = len(inner.spec.shape)
     if operator(node) == "mean":
         return dims_of(node.args[1], rank) if len(node.args) > 1 and "dtype" not in node.kwargs else ()

@@ -12,7 +12,8 @@ REAL = frozenset(("f32", "f64", "bf16", "f16"))
 
 
 class GraphFacts:
-    """Readers and producers of a graph's values. A value is `constant` if it depends on parameters alone."""
+    """Looks up the nodes that compute and that read the values of a graph. A value is `constant` if it depends on
+    parameters alone."""
 
     def __init__(self, graph: OpGraph, target: str) -> None:
         self.graph, self.target = graph, target
@@ -34,12 +35,12 @@ class GraphFacts:
         return name_of(operand) in self.constant
 
     def spec(self, operand: Operand) -> TensorSpec | None:
-        """The spec of the value that an operand names, None if it names none."""
+        """The shape and dtype of the value that `operand` names; None if `operand` names no value."""
         return spec_of(self.graph, operand)
 
     def only_for(self, operand: Operand, reader: Node) -> Node | None:
-        """The node that computes an operand of `reader`. None if the operand is not computed by a node, is an output or
-        has other readers, or has no floating-point type.
+        """The node that computes an operand of `reader`. None if no node computes it, if it is an output of the graph
+        or has another reader, or if its dtype is not floating-point.
         """
         node = self.nodes.get(name_of(operand))
         if node is None or node.name in self.graph.outputs:

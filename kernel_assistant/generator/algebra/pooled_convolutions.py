@@ -45,8 +45,8 @@ def pooling_of_pointwise(facts: GraphFacts, node: Node) -> list[Node] | None:
 
 
 def pools_places(node: Node, inner: Node) -> bool:
-    """Whether a pooling has as many spatial dimensions as the convolution whose result it reads. With one more, it
-    would take the batch dimension for the channels and pool the channels."""
+    """Whether a pooling has as many spatial dimensions as the convolution `inner` whose result it reads. A pooling with
+    one more would take that result for an unbatched tensor, and pool its channels as well."""
     return operator(node).endswith(f"{len(inner.spec.shape) - 2}d")
 
 
@@ -68,8 +68,8 @@ def is_pointwise(facts: GraphFacts, node: Node) -> bool:
 
 
 def _counts_all(node: Node) -> bool:
-    """Whether a pooling averages elements of its operand only: no padding, no incomplete windows, no divisor of its
-    own."""
+    """Whether a pooling averages elements of its operand only: it has no padding, no incomplete windows and no
+    `divisor_override`."""
     if operator(node).startswith("adaptive"):
         return True
     padding, ceiling = argument(node, 3, "padding", 0), argument(node, 4, "ceil_mode", False)

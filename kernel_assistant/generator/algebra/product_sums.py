@@ -22,8 +22,8 @@ _SHIFTED = frozenset(("add", "sub"))
 
 @dataclass(frozen=True)
 class Factors:
-    """A product of `left` [.., K] with constant `weights`, plus `bias` [N] if it is not None. `summed` is the number
-    of the weights' dimension that has the N features."""
+    """A product of `left` [.., K] with constant `weights`, plus `bias` [N] if it is not None. `summed` is the dimension
+    of `weights`, 0 or 1, whose size is N."""
 
     left: Operand
     weights: Operand

@@ -24,7 +24,7 @@ COMPUTE = {
 
 class Axis:
     """One loop. `parts` is None until the axis turns out to be the same loop as another axis, or to consist of several
-    axes; it then holds these.
+    axes; `parts` then holds these other axes.
     """
 
     __slots__ = ("parts", "size")
@@ -43,7 +43,10 @@ def resolve(axes: Axes) -> Axes:
     """`axes` with each axis that has `parts` replaced by these, recursively: the loops of the final nest, outermost
     first.
     """
-    if all(axis.parts is None for axis in axes):
+    for axis in axes:
+        if axis.parts is not None:
+            break
+    else:
         return axes
     resolved: list[Axis] = []
     for axis in axes:
@@ -59,13 +62,16 @@ def split(axis: Axis, trailing: Size) -> None:
 
 
 def resolve_index(index: Index) -> Index:
-    """The same position as `index`, in terms of resolved axes."""
+    """`index` with each axis that has `parts` replaced by these; the buffer position that it computes is the same."""
     resolved: Index = {}
     for axis, coefficient in index.items():
-        step = coefficient
-        for part in reversed(resolve((axis,))):
-            resolved[part] = step
-            step = mul(step, part.size)
+        if axis.parts is None:
+            resolved[axis] = coefficient
+            continue
+        step, after = coefficient, None
+        for part in reversed(resolve(axis.parts)):
+            step = step if after is None else mul(step, after)
+            resolved[part], after = step, part.size
     return resolved
 
 
@@ -76,9 +82,9 @@ _SERIAL = count()
 
 @dataclass(eq=False, slots=True)
 class Expr:
-    """The base class of expressions. `ctype` is the C type. `node` is the name of the node whose value the expression
-    is; INNER follows the name for an intermediate value inside the node. `serial` counts expressions in the order in
-    which they are made, which is the graph's; a copy keeps the number of its original.
+    """The base class of expressions. `ctype` is the C type of the value. `node` is the name of the graph's node that
+    has this value; for an intermediate value inside a node, INNER follows the name. `serial` numbers the expressions in
+    the order in which they are made, which is the order of the graph; a copy keeps the number of its original.
     """
 
     ctype: str
@@ -146,11 +152,11 @@ class PrefixScan(Expr):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Span:
-    """One dimension of a window: output number `out` covers positions stride·out + dilation·k - padding of `source`,
-    for 0 ≤ k < size. Positions outside [0, size of `source`) do not count.
+    """One dimension of a window: output number `out` covers the positions stride·out + dilation·k - padding of the axis
+    `source`, for 0 ≤ k < size. Positions outside [0, size of `source`) do not count.
 
-    The axes `source` and `tap` occur only in the window's argument. `tap` counts k: weights vary along it. It is None
-    for windows without weights.
+    The axes `source` and `tap` occur only in the window's argument. `tap` is the loop over k, along which weights vary;
+    it is None for windows without weights.
     """
 
     source: Axis
@@ -183,12 +189,10 @@ class TensorExpr:
 def children(expr: Expr) -> tuple[Expr, ...]:
     if isinstance(expr, Op):
         return expr.args
-    if isinstance(expr, Reduce | PrefixScan | Window):
-        return (expr.arg,)
     if isinstance(expr, Load):
         guard = () if expr.guard is None else (expr.guard,)
-        return (*(term for _, term in expr.terms), *guard)
-    return ()
+        return (*[term for _, term in expr.terms], *guard) if expr.terms else guard
+    return (expr.arg,) if isinstance(expr, (Reduce, PrefixScan, Window)) else ()
 
 
 def named_inside(expr: Expr, node: str, known: dict[int, Expr]) -> None:

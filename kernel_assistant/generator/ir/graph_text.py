@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import lru_cache
 
 from kernel_assistant.generator.ir.named import NAMED_SIZE, read_named_number
 from kernel_assistant.generator.ir.sizes import parse_size
@@ -41,10 +42,13 @@ def _write(operand: Operand) -> str:
         return "true" if operand else "false"
     if operand is None:
         return "none"
-    if isinstance(operand, str):
-        plain = _PLAIN.match(operand) and operand not in _WORDS and not _NUMBER.match(operand)
-        return operand if plain and "=" not in operand else json.dumps(operand)
-    return repr(operand)
+    return _word(operand) if isinstance(operand, str) else repr(operand)
+
+
+@lru_cache(maxsize=1 << 12)
+def _word(operand: str) -> str:
+    plain = _PLAIN.match(operand) and operand not in _WORDS and not _NUMBER.match(operand)
+    return operand if plain and "=" not in operand else json.dumps(operand)
 
 
 def read_graph(lines: list[str]) -> OpGraph:
@@ -67,6 +71,7 @@ def read_graph(lines: list[str]) -> OpGraph:
     return OpGraph(dims=dims, inputs=tuple(inputs), nodes=tuple(nodes), outputs=outputs)
 
 
+@lru_cache(maxsize=1 << 12)
 def _read_spec(text: str) -> TensorSpec:
     shape, _, strides = text.partition("]")
     dtype, _, sizes = shape.partition("[")
@@ -102,8 +107,8 @@ def _read_node(name: str, text: str) -> Node:
 
 
 def _read_items(tokens: list[str], position: int) -> tuple[list[tuple[str, Operand]], int]:
-    """Reads items up to the closing bracket or the end. Returns the items, each with its keyword ("" without one), and
-    the position after them.
+    """Reads items from tokens[position] up to the closing bracket or the end. Returns the items, each with its keyword
+    ("" without one), and the position of the token after them.
     """
     items: list[tuple[str, Operand]] = []
     key = ""

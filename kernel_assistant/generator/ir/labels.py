@@ -15,7 +15,7 @@ _NUMBERED = re.compile(r"n\d+(?:_\d+)*")
 
 
 def label(expr: Expr) -> str:
-    """The part of a variable's name after its prefix: the number of the node of `expr`, or `_` and the node's name."""
+    """A variable's name without its prefix: the number of the node of `expr`, or `_` and the node's name."""
     node = expr.node.removesuffix(INNER)
     return node[1:] if _NUMBERED.fullmatch(node) else "_" + re.sub(r"\W", "_", node)
 
@@ -29,7 +29,7 @@ class VariableNames:
         self._tried = dict(tried or {})
 
     def copied(self) -> VariableNames:
-        """The same names, to which others are added."""
+        """A copy with the same names; names that are added to the copy are not added to this object."""
         return VariableNames(self.taken, self._tried)
 
     def new(self, prefix: str, expr: Expr) -> str:
@@ -45,7 +45,8 @@ class VariableNames:
 
 
 def _letters(number: int) -> str:
-    """The suffix `number` of a, b, …, z, aa, ab, …. Digits would turn a name into that of another node's variable."""
+    """Suffix number `number`, counted from 1, in the list a, b, …, z, aa, ab, …. Digits are not used, because `t5` with
+    the suffix 1 would be `t51`, the name of another node's variable."""
     text = ""
     while number:
         number, letter = divmod(number - 1, len(ascii_lowercase))

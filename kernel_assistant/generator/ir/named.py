@@ -1,14 +1,14 @@
 """Sizes and numbers that have a name beside their value.
 
-Code that decides something (whether a row fits into registers, whether four divide it) uses the value; code that prints
-writes the name. So the generator's text is the same for all sizes that lead to the same decisions. Products, sums and
-quotients of such sizes keep their text; all other operations give plain integers.
+Code that decides something (whether a row fits into registers, whether a size is a multiple of four) uses the value;
+code that prints writes the name. So the generator's text is the same for all sizes that lead to the same decisions.
+Products, sums and quotients of such sizes keep their text; all other operations give plain integers.
 
     >>> size = NamedSize.of_name("D0", 768)
     >>> size % 4 == 0, f"{size * 2 + 1}", size // 4 * 4 == 768
     (True, '(D0*2 + 1)', True)
 
-`repr` has the values too, in the form in which a graph's text and shapes have them, without blanks: `D0(768)*2`.
+`repr` also writes the values, in the form in which a graph's text and shapes have them, without blanks: `D0(768)*2`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _NAMED_NUMBER = re.compile(r"(C\d+)\((.*)\)$")
 
 @dataclass(frozen=True, slots=True)
 class _Atom:
-    """A factor of a size: a name, or a sum or quotient in parentheses. `text` is its C text; `full` also has the values
-    of all names.
+    """A factor of a size: a name, or a sum or quotient in parentheses. `text` is its C text; in `full`, each name is
+    followed by its value, as in `D0(768)`.
     """
 
     text: str
@@ -63,12 +63,11 @@ class NamedSize(int):
 
     def __str__(self) -> str:
         above, below = self._products([atom.text for atom in self.top], [atom.text for atom in self.bottom])
-        product = abs(int(self)) * self.scale[1] * math.prod(atom.value for atom in self.bottom)
-        wide = product >= WIDE
+        divisor = self.scale[1] * math.prod([atom.value for atom in self.bottom])
+        wide = abs(int(self)) * divisor >= WIDE
         cast = "(int64_t)" if wide and not (self.top and self.top[0].value >= WIDE) else ""
         if below == "1":
             return cast + above
-        divisor = self.scale[1] * math.prod(atom.value for atom in self.bottom)
         below = f"((int64_t){below})" if divisor >= WIDE else f"({below})" if "*" in below else below
         quotient = f"({cast}{above} / {below})"
         return f"(int){quotient}" if wide and abs(int(self)) < WIDE else quotient
@@ -112,7 +111,7 @@ class NamedSize(int):
 
 
 class NamedNumber(float):
-    """A number of a module with `text`, its name."""
+    """A number of a module, such as an epsilon, with its name in `text`."""
 
     text: str
 
@@ -135,13 +134,13 @@ class NamedNumber(float):
 
 
 def read_named_size(word: str) -> NamedSize | None:
-    """The size that `repr` writes as `D0(768)`; None for another text."""
+    """The NamedSize whose `repr` is `word`, such as `D0(768)`; None for any other text."""
     match = NAMED_SIZE.fullmatch(word)
     return NamedSize.of_name(match[1], int(match[2])) if match else None
 
 
 def read_named_number(word: str) -> NamedNumber | None:
-    """The number that `repr` writes as `C0(1e-05)`; None for another text."""
+    """The NamedNumber whose `repr` is `word`, such as `C0(1e-05)`; None for any other text."""
     match = _NAMED_NUMBER.match(word)
     return NamedNumber(float(match[2]), match[1]) if match else None
 
@@ -188,9 +187,11 @@ def _monomial(value: int, scale: _Scale, top: tuple[_Atom, ...], bottom: tuple[_
 
 def _product(a: int, b: int) -> int:
     x, y = int(a), int(b)
-    if 0 in (x, y):
+    if x == 0 or y == 0:
         return 0
     (scale, top, bottom), (more, above, below) = _parts(a), _parts(b)
+    if y == 1 and not above and not below:
+        return a
     return _monomial(x * y, _times(scale, more), top + above, bottom + below)
 
 
@@ -204,8 +205,8 @@ def _quotient(a: int, b: int) -> int:
 
 
 def rounded(quotient: int) -> int:
-    """A quotient that was rounded down, as a single atom, so that later products and quotients do not cancel its
-    factors.
+    """A quotient that was rounded down, as a single factor, so that later products and quotients do not cancel parts of
+    it. A plain integer is returned unchanged.
     """
     if not isinstance(quotient, NamedSize):
         return quotient

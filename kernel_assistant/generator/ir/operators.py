@@ -1,4 +1,4 @@
-"""Names of a graph's operators, and those that cost nothing inside a loop."""
+"""Names of the graph's operators, and the set of those that cost nothing inside a loop."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Schedule(Record, frozen=True, kw_only=True):
 
     block: threads of a block; vec: elements of one vector access; put: elements of one vector store, where it differs
     from `vec`; items: vectors that a thread keeps in registers; unroll: vectors whose loads are in flight together;
-    cluster: blocks that share a row; parts, chunk: pieces of a row or column, or elements of a piece (0: one piece);
+    cluster: blocks that share a row; parts: pieces of a row or column; chunk: elements of such a piece (0: one piece);
     tx, ty: threads along I and along R; flat: 1 if the threads along I continue with the columns of the next row of O;
     tile, lanes (CPU): elements computed together; lanes (CUDA): threads of a warp that share a row; nt, hint: 1 for
     streaming stores and loads; joint: 1 if reductions that can share a pass do so; stage (CUDA): 1 for copies to shared
@@ -81,9 +81,9 @@ class Schedule(Record, frozen=True, kw_only=True):
 
     The form `parts` has no parameters, but one schedule for each part of the graph. Parts that a library computes have
     a form that begins with `library`, parts that PyTorch computes the form `residual`. `library/split` is a product of
-    split operands, `library/first` a convolution with channels first by choice, `library/tf32` a product or convolution
-    in TF32. If depthwise convolutions have channels last too, all convolutions by a library have the form
-    `library/depthwise` where a library computes the depthwise ones, `library/beside` where our kernels do.
+    split operands, `library/first` a convolution that keeps channels first, `library/tf32` a product or convolution in
+    TF32. If depthwise convolutions have channels last too, all convolutions by a library have the form
+    `library/depthwise` if a library computes the depthwise ones, `library/beside` if kernels of the generator do.
     """
 
     target: str

@@ -65,6 +65,9 @@ def add(a: Size, b: Size) -> Size:
 def mul(a: Size, b: Size) -> Size:
     if isinstance(a, int) and isinstance(b, int):
         return a * b
+    if isinstance(a, Poly) and type(b) is int and b:
+        # Most products: nothing is joined, nothing vanishes.
+        return a if b == 1 else Poly(tuple((key, value * b) for key, value in a.terms))
     terms: dict[tuple[str, ...], int] = {}
     for left, x in _terms(a).items():
         for right, y in _terms(b).items():
@@ -104,7 +107,7 @@ def divide(a: Size, b: Size) -> Size | None:
 
 
 def multiple_of(size: Size, factor: int) -> bool:
-    """Whether every value of the free dimensions gives a multiple of `factor`."""
+    """Whether `size` is a multiple of `factor` for every value of the free dimensions."""
     if isinstance(size, int):
         return size % factor == 0
     return all(value % factor == 0 for _, value in size.terms)
@@ -153,7 +156,8 @@ def symbols_of(size: Size) -> list[str]:
 
 
 def fixed(text: str) -> int | None:
-    """A size of a shape as an integer, with its name if it has one; None if it depends on free dimensions."""
+    """The size that `text` writes as an integer, a NamedSize if it has a name; None if it depends on free
+    dimensions."""
     size = parse_size(text)
     return size if isinstance(size, int) else None
 
@@ -165,7 +169,7 @@ def known_size(size: Size) -> int:
 
 
 def size_of(operand: object) -> Size:
-    """An operand as a size: an integer, or an expression that is parsed."""
+    """An operand as a size: an integer is returned unchanged, any other operand is parsed as an expression."""
     return operand if isinstance(operand, int) else parse_size(str(operand))
 
 

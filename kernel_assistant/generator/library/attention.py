@@ -1,8 +1,8 @@
-"""`scaled_dot_product_attention` as two products with a softmax between them, for modules in which nothing else would
-be left to kernels.
+"""Replaces `scaled_dot_product_attention` by two products with a softmax between them. Used for modules in which the
+generator could otherwise write no kernel.
 
-On CUDA a library computes the products. On the CPU our kernels compute them as sums, but only for tiny attentions: for
-others PyTorch's own attention is faster. See docs/heavy_operators.md.
+On CUDA a library computes the products. On the CPU kernels of the generator compute them as sums, but only for tiny
+attentions: for larger ones PyTorch's own attention is faster. See docs/heavy_operators.md.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ MOST_SCORES = 128
 
 
 def with_attention_written(graph: OpGraph, target: str) -> OpGraph:
-    """The graph with each attention replaced by products and a softmax; the graph itself if it has no attention.
-    Raises Unsupported if an attention cannot be written so."""
+    """The graph with each attention replaced by products and a softmax; the graph itself if it has no attention. Raises
+    Unsupported if an attention cannot be replaced."""
     if not any(node.op == OPERATOR for node in graph.nodes):
         return graph
     nodes: list[Node] = []
@@ -35,9 +35,9 @@ def with_attention_written(graph: OpGraph, target: str) -> OpGraph:
 
 @dataclass(frozen=True, slots=True)
 class _Attention:
-    """Operands of one attention: q [..., L, E], k [..., S, E], v [..., S, V].
+    """The operands of one attention: q [..., L, E], k [..., S, E], v [..., S, V].
 
-    `group` heads of q share one head of k and v.
+    `group` is the number of heads of q that share one head of k and v.
     """
 
     writer: NodeWriter
@@ -90,8 +90,8 @@ class _Attention:
         return self.writer.ended(product) if written else self.writer.end("ka_copy", product)
 
     def _product(self, left: Operand, right: Operand, shape: tuple[str, ...], turned: bool) -> str:
-        """Adds the product left [..., M, K] · right [..., K, N]; returns its operand. If `turned`, `right` is [..., N,
-        K] and the result is scaled.
+        """Adds nodes for the product left [..., M, K] · right [..., K, N]; returns the operand that names its result.
+        If `turned`, `right` is [..., N, K] and the result is multiplied by `scale`.
         """
         given = self._shape(right)
         if self.by_library:
@@ -131,7 +131,7 @@ class _Attention:
 
     @property
     def _dtype(self) -> str:
-        """The dtype of intermediate values: that of the result where a library computes the products, else at least
+        """The dtype of intermediate values: the result's if a library computes the products, otherwise at least
         float32.
         """
         return self.writer.node.spec.dtype if self.by_library else self.writer.dtype
@@ -140,8 +140,8 @@ class _Attention:
         return self.writer.typed(dtype or self._dtype, op, *args, shape=shape)
 
     def _fold(self, shape: tuple[str, ...]) -> tuple[str, ...]:
-        """The shape [..., heads, rows, width], with the rows of all heads of a group joined in one matrix: one product
-        computes them.
+        """The shape [..., heads, rows, width] becomes [..., heads/group, group·rows, width]: one product then computes
+        all heads that share a head of k and v.
         """
         if self.group == 1:
             return shape

@@ -16,8 +16,8 @@ from kernel_assistant.generator.loops.strided import View
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """The product out = left · right, with a label for each dimension. Views describe the buffers as they are in
-    memory.
+    """The product out = left · right, with one letter for each dimension of a tensor in its `labels`. The views
+    describe how the tensors are laid out in memory.
     """
 
     left: View
@@ -41,8 +41,8 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Matmul:
-    """The sizes and operands of a launch of cuBLASLt; `groups` are the labels of batch, rows and columns. `swapped`:
-    whether the operands are exchanged because the result is transposed.
+    """The sizes and operands of a launch of cuBLASLt. `groups` has the labels of the batch, row and column dimensions.
+    `swapped` is True if the operands are exchanged because the result is transposed.
     """
 
     m: Size
@@ -56,7 +56,8 @@ class Matmul:
     swapped: bool
 
     def sizes(self) -> dict[str, str]:
-        """The size fields of the launch, by name."""
+        """The size arguments of the launch as C text, by name: `m`, `n`, `k`, `batch`, leading dimensions and
+        strides."""
         values = {"m": self.m, "n": self.n, "k": self.k, "batch": self.batch}
         operands = {"a": self.a, "b": self.b, "o": self.out}
         values |= {f"ld{letter}": matrix.step for letter, matrix in operands.items()}
@@ -65,7 +66,8 @@ class Matmul:
 
 
 def as_matmul(product: Product) -> Matmul:
-    """Returns the launch for a product. Raises Unsupported if no single batched product computes it without copies."""
+    """Returns the sizes and operands with which cuBLASLt computes a product. Raises Unsupported if no single batched
+    product computes it without copies."""
     if not product.out_labels:
         raise Unsupported("a product of two vectors is a sum")
     for outer in range(len(product.out_labels)):
@@ -77,8 +79,8 @@ def as_matmul(product: Product) -> Matmul:
 
 
 def matrix_like(view: View, product: Product, matmul: Matmul) -> Matrix:
-    """The tensor `view`, which the library adds to the result and which has the result's shape, as matrices. Raises
-    Unsupported if it cannot be described so.
+    """The layout in memory of `view`, a tensor that the library adds to the result. Raises Unsupported if its shape is
+    not that of the result, or if its rows are not dense.
     """
     matrix = None
     if view.sizes == product.out.sizes:
@@ -154,8 +156,8 @@ def _matrix(view: View, labels: str, batch: str, rows: str, columns: str) -> tup
 
 
 def _merged(view: View, labels: str, group: str) -> tuple[Size, Size]:
-    """The size and stride of the dimensions `group`, which are treated as a single dimension. Dimensions that the
-    operand does not have are repeated (stride 0).
+    """The size and stride of a single dimension that joins the dimensions with the labels `group`. A dimension that the
+    operand does not have has stride 0. Raises Unsupported if no single stride exists.
     """
     size: Size = 1
     step: Size | None = None

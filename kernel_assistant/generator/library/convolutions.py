@@ -1,4 +1,4 @@
-"""Describes convolutions in the form that cuDNN accepts: sizes, static settings, layout."""
+"""Describes convolutions in the form that cuDNN accepts: sizes, static settings and memory layout."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ CONVOLUTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """A convolution without the operators fused after it. Views describe the buffers as they are in memory; `sizes` and
-    `settings` are those of the launch.
+    """A convolution without the operators fused after it. The views describe how the tensors are laid out in memory;
+    `sizes` and `settings` are the arguments and settings of the launch.
     """
 
     x: View
@@ -41,8 +41,8 @@ class Convolution:
 
 
 def read_convolution(node: Node, values: Resolver) -> Convolution:
-    """Reads a convolution. Raises Unsupported if the node is no convolution, or if cuDNN cannot compute it without
-    copies.
+    """The convolution that `node` computes. Raises Unsupported if the node is no convolution, or if cuDNN cannot
+    compute it without copies.
     """
     names = CONVOLUTIONS.get(node.op.partition(".")[0])
     if names is None:
@@ -83,7 +83,7 @@ def read_convolution(node: Node, values: Resolver) -> Convolution:
 
 def is_channel_bias(view: View, channels: int) -> bool:
     """Whether the added tensor `view` is a dense vector along the channels, the same at all other positions. `channels`
-    is the number of dimensions of the result [N, C, spatial …]; the last dimensions of `view` are aligned with them.
+    is the rank of the result [N, C, spatial …]; the last dimensions of `view` are aligned with those of the result.
     """
     rank = len(view.sizes)
     at = rank - channels + 1
@@ -115,7 +115,8 @@ def _padding(operand: Operand, kernel: list[int], dilation: list[int], rank: int
 
 
 def _integers(operand: Operand, rank: int, default: int) -> list[int]:
-    """One integer for each spatial dimension; a single number counts for all of them."""
+    """The operand as a list of `rank` integers, one for each spatial dimension; a single number counts for all, and
+    None means `default`. Raises Unsupported for other operands."""
     items = [default] if operand is None else operand if isinstance(operand, list) else [operand]
     integers = [item for item in items if isinstance(item, int)]
     if len(integers) != len(items) or len(integers) not in (1, rank):

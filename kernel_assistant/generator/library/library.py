@@ -33,7 +33,7 @@ _OPERATORS = PRODUCTS.keys() | CONVOLUTIONS.keys()
 
 @dataclass(slots=True)
 class _Call:
-    """A library call to which nodes are added. `last` is the node whose value it writes."""
+    """A library call, into which further nodes can be fused. `last` is the node whose value the call writes."""
 
     node: Node
     last: str
@@ -62,7 +62,7 @@ class _ProductCall(_Call):
             raise Unsupported(f"{node.op} adds what is neither a bias nor of the result's shape")
 
     def add(self, view: View, beta: float = 1.0) -> bool:
-        """Adds a tensor to the call's result if the library can do so; returns whether it can."""
+        """Fuses the addition of a tensor into the call if the library can do so; returns whether it did."""
         product = self.written.product
         if view.dtype != product.out.dtype:
             return False
@@ -134,8 +134,9 @@ class _ConvolutionCall(_Call):
         return "_".join(name for name, present in steps if present) or "none"
 
     def add(self, view: View) -> bool:
-        """Adds a tensor to the call's result if the library can do so; returns whether it can. After a transposed or
-        depthwise convolution the library would make a separate pass, so our kernels do it instead.
+        """Fuses the addition of a tensor into the call if the library can do so; returns whether it did. After a
+        transposed or depthwise convolution the library would make a separate pass, so a kernel of the generator adds
+        the tensor.
         """
         out = self.convolution.out
         depthwise = self.convolution.settings["groups"] != "1" and self.convolution.w.sizes[1] == 1
@@ -161,13 +162,14 @@ class _ConvolutionCall(_Call):
 
     @property
     def _takes_silu(self) -> bool:
-        """Whether cuDNN fuses SiLU. With channels first, groups or doubles it would compute it in a pass of its own."""
+        """Whether cuDNN fuses SiLU. With channels first, groups or float64 it would compute SiLU in a separate pass."""
         settings = self.convolution.settings
         fusable = (settings["layout"], settings["groups"]) == ("nhwc", "1") and self.convolution.out.dtype != "f64"
         return fusable and self.bias is not None and self.z is None
 
     def shed(self) -> int:
-        """Leave the epilogue to the next kernel, unless it ends in ReLU; returns the number of operators left."""
+        """Takes the fused operators out of the call again, so that the next kernel computes them, unless the last one
+        is ReLU. Returns how many operators were taken out."""
         if self.activation == "relu":
             return 0
         count = (self.bias is not None) + (self.z is not None) + bool(self.activation)
@@ -205,8 +207,8 @@ def library_nodes(graph: OpGraph, target: str) -> tuple[tuple[str, ...], ...]:
 
 
 def emit_library(part_graph: OpGraph, prefix: str) -> tuple[list[Launch], tuple[BufferSpec, ...]]:
-    """The launch of one group, over the part's inputs and `out0`, and its scratch buffers (none). Raises Unsupported if
-    the part is not exactly one such group.
+    """The launch of one group, which reads the part's inputs and writes `out0`, and an empty tuple: it needs no scratch
+    buffers. Raises Unsupported if the part is not exactly one such group.
     """
     values, readers = Resolver(part_graph), readers_of(part_graph)
     written = {node.name for node in part_graph.nodes if _operator(node) not in VIEWS}
@@ -222,8 +224,9 @@ def emit_library(part_graph: OpGraph, prefix: str) -> tuple[list[Launch], tuple[
 def _grow(
     node: Node, values: Resolver, readers: dict[str, list[Node]], taken: AbstractSet[str] = frozenset()
 ) -> tuple[_ProductCall | _ConvolutionCall, tuple[str, ...]]:
-    """Returns the call with all operators that can be fused into it, and the names of its nodes in order. Nodes in
-    `taken` belong to other calls: where two products are added, the addition belongs to the first call.
+    """Returns the library call that computes `node` and all following operators that can be fused into it, and the
+    names of these nodes in order. Nodes in `taken` belong to other calls: an addition of two products belongs to the
+    first one.
     """
     call = _ConvolutionCall(node, values) if _operator(node) in CONVOLUTIONS else _ProductCall(node, values)
     dtypes = {view.dtype for view in call.views()} | {node.spec.dtype}
@@ -243,8 +246,8 @@ def _grow(
 
 
 def _in_a_kernel(value: str, readers: dict[str, list[Node]]) -> bool:
-    """Whether one of our kernels is the next reader of a value. Adding tensors and SiLU cost nothing there, and
-    leave cuDNN free to choose its engine.
+    """Whether only kernels of the generator read a value. Adding tensors and SiLU cost nothing in such a kernel, and
+    cuDNN without them can choose any engine.
     """
     followers = readers.get(value, [])
     return bool(followers) and all(
@@ -254,7 +257,7 @@ def _in_a_kernel(value: str, readers: dict[str, list[Node]]) -> bool:
 
 
 def _fuse(call: _ProductCall | _ConvolutionCall, value: str, node: Node, values: Resolver) -> bool:
-    """Adds `node`, which reads `value`, to the call if the library can compute it there; returns whether it can."""
+    """Fuses `node`, which reads `value`, into the call if the library can compute it there; returns whether it did."""
     if node.op != "add.Tensor":
         return call.activate(node)
     if argument(node, 2, "alpha", 1) != 1 or len(node.args) < 2:

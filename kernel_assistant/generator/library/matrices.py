@@ -1,6 +1,6 @@
-"""Prepares products whose matrices are not at even distances in memory, which a library requires: `matmul` in which
-both operands are broadcast, `einsum` with labels in any order. Views bring their operands into the order of a
-batched product, and the views are then copied (`copies.py`)."""
+"""Prepares products for a library that requires an even distance between the matrices of a batch: `matmul` in which
+both operands are broadcast, `einsum` with labels in any order. Adds views with the operands' dimensions in the order of
+a batched product; `copies.py` then makes copies of these views."""
 
 from __future__ import annotations
 
@@ -20,29 +20,30 @@ SPREAD = (*MATMULS, "einsum")
 @dataclass(frozen=True, slots=True)
 class _Groups:
     """The labels of a batched product. `batch`: labels of both operands and the result; `own`: labels of the result
-    that only the left, or only the right operand has; `inner`: labels that are summed over."""
+    that only the left operand has, and those that only the right operand has; `inner`: labels that are summed over."""
 
     batch: str
     own: tuple[str, str]
     inner: str
 
     def order(self, index: int, labels: str) -> str:
-        """The labels of operand number `index` in the order of a batch of matrices. The label that is last in memory
-        stays last unless it is a batch label, so that a copy reads and writes along it.
+        """The labels of operand `index` (0: left, 1: right) in the order of a batch of matrices. The label that is last
+        in memory stays last unless it is a batch label, so that a copy reads and writes along it.
         """
         own = self.own[index]
         return self.batch + (own + self.inner if labels[-1:] in self.inner else self.inner + own)
 
 
 class _Nodes:
-    """Collects nodes in order. Equal views become one node, so that they are copied once."""
+    """Collects the nodes of a new graph in order. Equal views become one node, so that they are copied once."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self._views: dict[str, str] = {}
 
     def view(self, name: str, op: str, operand: Operand, argument: Operand, spec: TensorSpec) -> str:
-        """Adds the view `op`(operand, argument) under this name, unless there is an equal view; returns its operand."""
+        """Adds a node `name` for the view `op`(operand, argument), unless there is an equal view. Returns the operand
+        that names the view, such as `%n1_expand0`."""
         key = f"{op}({operand}, {argument})"
         if key not in self._views:
             self.nodes.append(Node(name=name, op=op, args=(operand, argument), spec=spec))
@@ -50,7 +51,8 @@ class _Nodes:
         return self._views[key]
 
     def permuted(self, name: str, operand: Operand, spec: TensorSpec, labels: str, order: str) -> str:
-        """An operand with its dimensions, which are labelled `labels`, in the order `order`."""
+        """Adds a view of `operand` whose dimensions, labelled `labels`, are in the order `order`; returns its
+        operand."""
         if labels == order:
             return str(operand)
         permutation: Operand = [labels.index(label) for label in order]
@@ -61,8 +63,8 @@ class _Nodes:
 def with_matrices(graph: OpGraph, calls: set[str]) -> OpGraph:
     """The graph in which the operands of the products `calls` are views with one matrix for each matrix of the result.
 
-    A library repeats an operand's matrices along all leading dimensions or along none, and needs an even distance
-    between them.
+    A library can repeat an operand's matrices along all leading dimensions or along none, and needs an even distance
+    between the matrices in memory.
     """
     made = _Nodes()
     for node in graph.nodes:
@@ -76,8 +78,8 @@ def with_matrices(graph: OpGraph, calls: set[str]) -> OpGraph:
 
 
 def _add_of_matrices(made: _Nodes, node: Node, graph: OpGraph) -> None:
-    """Adds a `matmul` whose batched operands are expanded to the result's leading dimensions. Vectors and single
-    matrices stay as they are."""
+    """Adds the `matmul` that `node` is to `made`, with batched operands expanded to the result's leading dimensions.
+    Vectors and single matrices are not expanded."""
     args = list(node.args)
     for index, operand in enumerate(node.args[:2]):
         spec, leading = graph.spec(str(operand)[1:]), node.spec.shape[:-2]
@@ -90,8 +92,8 @@ def _add_of_matrices(made: _Nodes, node: Node, graph: OpGraph) -> None:
 
 
 def _add_of_labels(made: _Nodes, node: Node, graph: OpGraph) -> None:
-    """Adds an `einsum` of two tensors with its labels in the order of a batched product. A node that is no such
-    product is added unchanged."""
+    """Adds the `einsum` of two tensors that `node` is to `made`, with its labels in the order of a batched product. A
+    node that is no such product is added unchanged."""
     labels, operands = _labels(node), node.args[1] if len(node.args) > 1 else None
     if labels is None or not isinstance(operands, list):
         made.nodes.append(node)
@@ -131,8 +133,8 @@ def _labels(node: Node) -> tuple[str, str, str] | None:
 
 
 def _is_laid_out(spec: TensorSpec, order: list[int]) -> bool:
-    """Whether the tensor is dense with its dimensions in this order in memory, as PyTorch's own `einsum` leaves a
-    result that it permutes."""
+    """Whether the tensor is dense with its dimensions in the order `order` in memory. PyTorch's own `einsum` gives such
+    a tensor if it permutes its result."""
     sizes = tuple(map(parse_size, spec.shape))
     strides = contiguous(sizes) if spec.strides is None else tuple(map(parse_size, spec.strides))
     return View("", spec.dtype, sizes, strides).is_laid_out(order)

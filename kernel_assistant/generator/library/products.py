@@ -1,4 +1,4 @@
-"""Decides which operators are products, and labels their dimensions (`contraction.py`)."""
+"""Decides which operators are matrix products, and labels their dimensions for `contraction.py`."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class ProductTerms:
 
 
 def argument(node: Node, position: int, name: str, default: Operand = None) -> Operand:
-    """An argument by position or name; `default` is PyTorch's default."""
+    """The argument of `node` at `position` or with the keyword `name`; PyTorch's `default` if it has neither."""
     return decoded(node.args[position] if position < len(node.args) else node.kwargs.get(name, default), node.op)
 
 
 def read_product(node: Node, values: Resolver) -> ProductTerms:
-    """Reads a product. Raises Unsupported if the node is no product of two tensors."""
+    """The product that `node` computes. Raises Unsupported if the node is no product of two tensors."""
     reader = PRODUCTS.get(node.op.partition(".")[0])
     if reader is None:
         raise Unsupported(f"{node.op} is not a product")
@@ -81,7 +81,8 @@ def _matmul(node: Node, values: Resolver) -> ProductTerms:
     outer = string.ascii_uppercase[: max(rank, 0)]
 
     def labelled(view: View, matrix: str, vector: str) -> tuple[View, str]:
-        """The view without its batch dimensions of size 1, and the labels of the remaining dimensions."""
+        """The view without its batch dimensions of size 1, and the labels of its dimensions: batch letters and
+        `matrix`, or `vector` for a view of rank 1."""
         if len(view.sizes) == 1:
             return view, vector
         labels = outer[len(outer) - (len(view.sizes) - 2) :] + matrix

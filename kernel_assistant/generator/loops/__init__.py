@@ -1,1 +1,1 @@
-"""Loop nests: their loops, passes, and positions in memory."""
+"""Loop nests: their loops, the passes over their reduced loops, and the memory accesses in them."""

@@ -1,4 +1,5 @@
-"""Defines the node of an attention with few queries, and reads it from a part. CUDA; docs/language_models.md."""
+"""Defines the node of an attention with few queries, and finds it in a part of a graph. CUDA only; see
+docs/language_models.md."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ ATTENTION = "ka_attention"
 
 @dataclass(frozen=True, slots=True)
 class ShortAttention:
-    """The `ka_attention` of a part. `q`, `k`, `v` and `mask` are views of the part's inputs, `out` is its result,
-    with the dimensions that are listed at ATTENTION; `mask` has stride 0 in dimensions in which it is expanded."""
+    """The `ka_attention` node of a part. `q`, `k`, `v` and `mask` are views of the part's inputs, `out` is its result;
+    the comment at ATTENTION lists their dimensions. `mask` has stride 0 in dimensions in which it is expanded."""
 
     node: Node
     q: View
@@ -51,8 +52,8 @@ class ShortAttention:
 
 
 def as_attention(graph: OpGraph) -> ShortAttention | None:
-    """The attention that a part computes; None if the part computes anything else, or cannot read its operands
-    without copies."""
+    """The attention that a part computes; None if the part computes anything else, or if the attention's kernel could
+    not read an operand without a copy."""
     heads = [node for node in graph.nodes if node.op == ATTENTION]
     if len(heads) != 1 or graph.outputs != (heads[0].name,):
         return None
@@ -73,7 +74,7 @@ def as_attention(graph: OpGraph) -> ShortAttention | None:
 
 
 def expanded(view: View, sizes: tuple[object, ...]) -> View:
-    """A mask as a view with these sizes. Raises Unsupported if it cannot be expanded to them."""
+    """`view` expanded to `sizes`, with stride 0 in the new dimensions. Raises Unsupported if that is impossible."""
     missing = len(sizes) - len(view.sizes)
     own = (*[1] * missing, *view.sizes)
     strides = (*[0] * missing, *view.strides)
@@ -84,6 +85,6 @@ def expanded(view: View, sizes: tuple[object, ...]) -> View:
 
 
 def has_whole_rows(view: View) -> bool:
-    """Whether the elements of each row of these keys or values are contiguous, so that the kernel can read them
+    """Whether the elements of each row of the keys or values `view` are contiguous, so that the kernel can read them
     without a copy."""
     return view.strides[-1] == 1

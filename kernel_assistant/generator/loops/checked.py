@@ -1,4 +1,4 @@
-"""The families of loop nests, and the check that a graph can be written as one."""
+"""The families of loop nests, and the check that one loop nest can compute a graph."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def checked_nest(graph: OpGraph, target: str) -> LoopNest:
 # Each schedule of a graph asks again.
 @lru_cache(maxsize=128)
 def _nest_of(lines: tuple[str, ...], target: str) -> LoopNest | str:
-    """The nest of a graph, which is given as lines of text, or the reason why there is none."""
+    """The nest of a graph, which is given as lines of text, or the reason why no single nest computes it."""
     try:
         return _checked(read_graph(list(lines)), target)
     except Unsupported as error:
@@ -74,7 +74,7 @@ def _checked(graph: OpGraph, target: str) -> LoopNest:
 
 
 def _leave_samples(graph: OpGraph) -> None:
-    """Raise Unsupported if the graph samples an image of many channels."""
+    """Raises Unsupported if the graph has a `grid_sampler` of an image of many channels."""
     for node in graph.nodes:
         channels = fixed(node.spec.shape[1]) if node.op.startswith("grid_sampler") else None
         if channels is not None and channels > MOST_SAMPLED_CHANNELS:

@@ -1,4 +1,4 @@
-"""Defines the node of linear layers that read the same few rows, and reads it from a part. CUDA.
+"""Defines the node of linear layers that read the same few rows, and finds it in a part of a graph. CUDA only.
 
 See docs/language_models.md.
 """
@@ -20,8 +20,8 @@ LINEARS = "ka_linears"
 
 @dataclass(frozen=True, slots=True)
 class Linears:
-    """The `ka_linears` of a part, as views of the part's inputs. `outputs` has the index of each layer's result
-    among the part's outputs."""
+    """The `ka_linears` node of a part. `x`, `weights` and `biases` are views of the part's inputs; `outputs` has the
+    index of each layer's result among the part's outputs."""
 
     x: View
     weights: tuple[View, ...]
@@ -30,8 +30,8 @@ class Linears:
 
 
 def as_linears(graph: OpGraph) -> Linears | None:
-    """The linear layers that a part computes; None if the part computes anything else, or cannot read its operands
-    without copies."""
+    """The linear layers that a part computes; None if the part computes anything else, or if the layers' kernel could
+    not read an operand without a copy."""
     heads = [node for node in graph.nodes if node.op == LINEARS]
     if len(heads) != 1:
         return None

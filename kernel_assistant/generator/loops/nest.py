@@ -1,4 +1,5 @@
-"""LoopProgram → LoopNest: loops [outer O][reduced R][inner I], and each load and store as a position in them."""
+"""Builds a LoopNest from a LoopProgram: loops in the order [outer O][reduced R][inner I], and the index of each load
+and store as a function of these loops."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ FEWEST_COLUMNS = 8
 
 @dataclass(eq=False, slots=True)
 class Access:
-    """A load or a store: element `offset + Σ coefficient·axis + Σ coefficient·term` of `buffer`, if `guard` holds."""
+    """A load from or a store to element `offset + Σ coefficient·axis + Σ coefficient·term` of `buffer`, if `guard`
+    holds."""
 
     buffer: str
     dtype: str
@@ -59,23 +61,25 @@ class Access:
         return steps[-1] if steps else 0
 
     def stepped(self, axes: list[Axis], vec: int) -> bool:
-        """Whether each vector of `vec` elements along the loop that joins `axes` is contiguous, although that loop has
-        no single stride.
+        """Whether each `vec` neighbours along the loop that joins `axes` are contiguous, although this loop as a whole
+        has no single stride.
         """
         steps = self.along(axes)
         inside = len(axes) > 1 and steps[-1] == 1 and multiple_of(axes[-1].size, vec)
         return inside and self.linear(axes) is None and all(multiple_of(step, vec) for step in steps[:-1])
 
     def aligned(self, outer: list[Axis], vec: int) -> bool:
-        """Whether every position of the outer loops starts at a multiple of `vec` elements."""
+        """Whether for every position of the outer loops the index is a multiple of `vec` where all other loops are at
+        0."""
         return multiple_of(self.offset, vec) and all(multiple_of(step, vec) for step in self.along(outer))
 
 
 @dataclass(eq=False, slots=True)
 class LoopNest:
     """The loops of one kernel. `outer`, `reduced` and `inner` are the axes, outermost first, after neighbouring loops
-    were joined. `loads` has the access of each load, `varies` the expressions that vary along R, both by `id`; `prefix`
-    begins the names of the kernel's functions; `results` has the variable of each reduction's result.
+    were joined. `loads` maps the `id` of a Load to its access, `results` the `id` of a Reduce to the variable of its
+    result; `varies` has the `id`s of the expressions that vary along `reduced`. `prefix` begins the kernel's function
+    names.
     """
 
     family: str
@@ -106,7 +110,8 @@ class LoopNest:
 
 
 def build_nest(graph: OpGraph) -> LoopNest:
-    """Builds the loop nest of a graph. Raises Unsupported with a one-line reason."""
+    """Builds the loop nest of a graph. Raises Unsupported with a one-line reason if a single nest cannot compute the
+    graph."""
     program = lower(graph)
     if not program.apart:
         return _built(program)
@@ -136,7 +141,8 @@ def _built(program: LoopProgram) -> LoopNest:
 
 
 def in_memory_order(program: LoopProgram, spine: Axes) -> list[Axis]:
-    """The loops of an elementwise nest in the memory order of the first output; free sizes count as large."""
+    """The loops of an elementwise nest, sorted by the first output's strides, the largest first; free sizes count as
+    large."""
     index = resolve_index(program.outputs[0].index)
     if set(index) != set(spine) or any(isinstance(expr, Window) for expr in program.exprs):
         return list(spine)
@@ -144,7 +150,7 @@ def in_memory_order(program: LoopProgram, spine: Axes) -> list[Axis]:
 
 
 def _stride(step: Size) -> int:
-    """A stride as a number for comparisons; free sizes count as large."""
+    """A number by which strides are compared; each free dimension in a stride counts as 4096."""
     return step if isinstance(step, int) else sum(value * 4096 ** len(key) for key, value in step.terms)
 
 
@@ -160,7 +166,8 @@ def _reduced_axes(program: LoopProgram) -> set[Axis]:
 
 
 def _spine(program: LoopProgram, loops: set[Axis]) -> Axes:
-    """The order of the loops: that of the dimensions of a tensor that varies along all loops, an output if possible."""
+    """All loops in the order of the dimensions of a tensor that varies along each of them, an output if possible.
+    Raises Unsupported if there is no such tensor."""
     inside, _ = window_axes(program)
     stored = [set(resolve_index(output.index)) for output in program.outputs]
     needed = set(loops).union(*stored)
@@ -177,11 +184,11 @@ def _spine(program: LoopProgram, loops: set[Axis]) -> Axes:
 
 
 def _as_in_memory(program: LoopProgram, spine: Axes, loops: set[Axis]) -> Axes:
-    """The loops of a reduction in the memory order of a tensor that has all of them.
+    """The loops of a reduction in the memory order of a tensor that varies along all of them; `spine` if there is none.
 
-    A tensor that is not contiguous along R is preferred: neighbouring columns are then read or written together, and
-    accesses that are contiguous along R can be transposed. If the reduced value depends on positions, R keeps its
-    order.
+    A tensor that is not contiguous along the reduced loops is preferred: neighbouring columns are then read or written
+    together, and accesses that are contiguous along reduced loops can be transposed. If the reduced value depends on
+    positions, the reduced loops keep their order.
     """
     tensors = [resolve_index(output.index) for output in program.outputs]
     positions = False
@@ -243,7 +250,7 @@ def accesses(nest: LoopNest) -> list[Access]:
 
 
 def _join(nest: LoopNest) -> None:
-    """Join neighbouring loops that every access steps through like a single loop."""
+    """Joins two neighbouring loops into one wherever every access has a single stride along both."""
     all_accesses = accesses(nest)
     if nest.family == "pointwise":
         loops = _joined(nest.outer, all_accesses)
@@ -281,7 +288,7 @@ def _joined(axes: list[Axis], all_accesses: list[Access], fixed: AbstractSet[Axi
 
 
 def _mark_varying(nest: LoopNest) -> None:
-    """Note which expressions vary along R (in elementwise nests: along the inner loop)."""
+    """Adds to `nest.varies` the expressions that vary along the reduced loops (without any: along the inner loop)."""
     loops = set(nest.reduced) or set(nest.inner)
     for expr in nest.program.exprs:
         if isinstance(expr, Load):

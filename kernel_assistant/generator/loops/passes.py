@@ -1,4 +1,5 @@
-"""LoopNest → passes over R: the values that each pass computes, keeps and stores."""
+"""Divides the work of a LoopNest into passes over its reduced loops R: the values that each pass computes, keeps and
+stores."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ from kernel_assistant.generator.lower.lower import Output
 
 @dataclass(slots=True)
 class Pass:
-    """One loop over R.
+    """One pass over the reduced loops R.
 
-    `scope` is computed before the loop, once for all of R; `body` at each position. `kept` are the values of `body`
+    `scope` is computed before the pass, once for all of R; `body` at each position. `kept` are the values of `body`
     that later passes read, `reduces` the reductions that this pass completes, `stores` the outputs that it writes at
     each position (last pass only).
     """
@@ -29,8 +30,8 @@ class Pass:
 
 @dataclass(slots=True)
 class Passes:
-    """All passes in order, then the values (`scope`) and `stores` that do not vary along R. `given` has the `id`s of
-    expressions whose values come from reductions that share a pass, so that no statement computes them.
+    """All passes in order; `scope` and `stores` are the values and outputs after the passes, which do not vary along R.
+    `given` has the `id`s of expressions that need no statement: reductions that share a pass give their values.
     """
 
     passes: list[Pass]
@@ -40,8 +41,8 @@ class Passes:
 
     @property
     def computed(self) -> list[Expr]:
-        """Every expression that is computed anywhere. Reductions that share a pass make some expressions
-        unnecessary.
+        """All expressions that some statement computes. Where reductions share a pass, some expressions of the nest are
+        not needed.
         """
         inside = [expr for part in self.passes for expr in (*part.scope, *part.body, *part.reduces)]
         return [*inside, *self.scope]
@@ -52,17 +53,17 @@ class Passes:
 
 
 def joint_reduce(expr: Reduce, joint: bool | str) -> tuple[str, Expr, Reduce] | None:
-    """`expr.joint`, if this reduction is to share a pass with the first reduction named there; else None. `joint`: True
-    for all kinds, False for none, or the name of one kind.
+    """`expr.joint` if this reduction shares a pass with the first reduction that `expr.joint` names; else None. `joint`
+    selects the kinds that share a pass: True for all, False for none, or the name of one kind.
     """
     wanted = expr.joint is not None and joint in (True, expr.joint[0])
     return expr.joint if wanted else None
 
 
 def given_moments(nest: LoopNest, total: Reduce, squares: Reduce) -> tuple[list[Expr], list[Expr]]:
-    """The expressions whose values a shared pass for the sum `total` and `squares`, Σ(x - mean)², provides as well.
-    Returns two lists: the means of the summed values; and Σ(x - mean)² without the rounding of the mean, where the
-    values are measured from the first of their row.
+    """The expressions whose values a pass that computes `total` (a sum) and `squares` (Σ(x - mean)²) together gives as
+    well. Returns two lists: the means of the summed values; and, where values are measured from the first of their row,
+    the expressions that correct `squares` for the rounding of the mean.
     """
     mean = squares.arg.args[1] if isinstance(squares.arg, Op) and len(squares.arg.args) == 2 else None
     if not isinstance(mean, Op):
@@ -73,13 +74,13 @@ def given_moments(nest: LoopNest, total: Reduce, squares: Reduce) -> tuple[list[
 
 
 def nothing(expr: Expr) -> bool:
-    """The choice to keep no value between passes: everything is computed again from the loads."""
+    """A `keep` function for `plan_passes` that keeps no value: each pass computes everything from the loads again."""
     return False
 
 
 def plan_passes(nest: LoopNest, keep: Callable[[Expr], bool] = nothing, joint: bool | str = False) -> Passes:
-    """Plans the passes of a nest. `keep` says whether a value is kept for later passes; with `joint`, reductions that
-    can share a pass do so.
+    """Plans the passes of a nest. `keep` returns whether a value is kept for later passes; `joint` selects the kinds of
+    reductions that share a pass (see `joint_reduce`).
     """
     level: dict[int, int] = {}
     ends: dict[int, list[Reduce]] = {}
@@ -111,8 +112,8 @@ def plan_passes(nest: LoopNest, keep: Callable[[Expr], bool] = nothing, joint: b
 
 
 def below(roots: list[Expr], until: type[Expr] = Reduce, given: AbstractSet[int] = frozenset()) -> set[int]:
-    """The expressions from which `roots` are computed, including `roots`, down to the next expressions of the kind
-    `until` (reductions by default) and those that are `given`.
+    """The `id`s of `roots` and of all expressions from which they are computed. The search stops at expressions of the
+    type `until` (reductions by default) and at those in `given`, which are included.
     """
     seen: set[int] = set()
     waiting = list(roots)
@@ -174,14 +175,15 @@ class _Planner:
         part.body.append(expr)
 
     def scoped(self, targets: list[Expr]) -> list[Expr]:
-        """The expressions that must still be computed, once for all of R, before `targets` are known."""
+        """The expressions that do not vary along R, are not computed yet and are needed for `targets`, in order. Marks
+        them as computed."""
         scope: list[Expr] = []
         for target in targets:
             self._scope(target, scope)
         return sorted(scope, key=self.place)
 
     def place(self, expr: Expr) -> int:
-        """The position of an expression in the graph's order."""
+        """The number of an expression in the order of the graph."""
         return self._places[id(expr)]
 
     def _scope(self, expr: Expr, scope: list[Expr]) -> None:

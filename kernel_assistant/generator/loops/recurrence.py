@@ -1,4 +1,5 @@
-"""Defines the node that runs the steps of a recurrent layer, and reads it from a part. CUDA; docs/recurrent.md."""
+"""Defines the node that runs the steps of a recurrent layer, and finds it in a part of a graph. CUDA only; see
+docs/recurrent.md."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ def recurrent_layers(graph: OpGraph) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:
-    """The `ka_recurrence` of a part. `results` has the names of the values that it writes, by number: 0 for all
-    steps, 1 for the last h, 2 for the last c."""
+    """The `ka_recurrence` node of a part. `results` maps the numbers of the node's results that are read to their
+    names: 0 for the hidden states of all steps, 1 for the last hidden state h, 2 for the last cell state c."""
 
     node: Node
     results: dict[int, str]

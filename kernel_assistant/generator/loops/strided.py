@@ -1,4 +1,4 @@
-"""Values as strided views of buffers, which a library can read without a copy."""
+"""Describes values as strided views of buffers, which a library can read without a copy."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ VIEWS = _SAME | _RESHAPES | _COPIES | _VIEWS
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A strided view of the buffer of the value `root`, beginning with its first element; sizes and strides count
-    elements.
+    """A strided view of the buffer of the value `root`; it begins at the buffer's first element. Sizes and strides are
+    in elements.
     """
 
     root: str
@@ -30,12 +30,12 @@ class View:
     strides: tuple[Size, ...]
 
     def picked(self, order: list[int]) -> View:
-        """The same view with its dimensions in another order; dimensions that `order` lacks are left out."""
+        """The view with only the dimensions whose indices are in `order`, in this order."""
         sizes, strides = tuple(self.sizes[at] for at in order), tuple(self.strides[at] for at in order)
         return View(self.root, self.dtype, sizes, strides)
 
     def is_laid_out(self, order: list[int]) -> bool:
-        """Whether the view is dense with its dimensions in this order, the last one contiguous."""
+        """Whether the view is dense in memory with its dimensions in this order, outermost first."""
         expected: Size = 1
         for at in reversed(order):
             if self.sizes[at] != 1 and self.strides[at] != expected:
@@ -49,7 +49,8 @@ class View:
 
 
 class Resolver:
-    """Follows the views of a graph to buffers. A value that is written to memory is its own buffer."""
+    """Finds the buffer, sizes and strides that an operand has in memory, through operators such as `permute`. A value
+    that is written to memory has a buffer with its own name."""
 
     def __init__(self, graph: OpGraph) -> None:
         self.dims = graph.dims
@@ -86,8 +87,8 @@ class Resolver:
             return None
 
     def buffer(self, name: str) -> View:
-        """A written value as a view of its buffer. The strides of its spec count for inputs and outputs, and where they
-        are dense; all other values are contiguous.
+        """The buffer of a written value as a view. It has the strides of the value's spec if the value is an input or
+        output, or if these strides are dense; otherwise it is contiguous.
         """
         spec = self.spec(name)
         sizes = tuple(parse_size(size) for size in spec.shape)

@@ -1,4 +1,4 @@
-"""Parts whose kernel is written as a whole, not from a nest of loops. CUDA."""
+"""Finds parts whose kernel is written from a template and not from a loop nest. CUDA only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Plans a nest of windows: what is computed once for a task, at each position of a window, and at each output."""
+"""Plans a nest of windows: the values that are computed before a window, at each of its positions, and at each
+output."""
 
 from __future__ import annotations
 
@@ -14,10 +15,10 @@ from kernel_assistant.generator.lower.lower import Output
 
 @dataclass(slots=True)
 class WindowBody:
-    """One window: `steady` is computed before it, `body` at each of its positions.
+    """The work of one window: the values `steady` are computed before it, the values `body` at each of its positions.
 
-    `spans` have their final axes, in the order of the loops. `last` is the span along the inner loop; None if there is
-    no such span.
+    `last` is the span whose outputs the inner loop visits, None if there is none; `spans` are the other spans in the
+    order of the loops, with the axes of the final nest.
     """
 
     number: int
@@ -38,8 +39,8 @@ class WindowBody:
 
 @dataclass(slots=True)
 class WindowPlan:
-    """The windows of a nest, then the values that are computed from them at each output: `steady` has those that do not
-    vary along the inner loop, `body` those that do.
+    """The windows of a nest (`parts`), then the values that are computed from them at each output: `steady` has those
+    that do not vary along the inner loop, `body` those that do.
     """
 
     parts: list[WindowBody]
@@ -49,7 +50,7 @@ class WindowPlan:
 
 
 def plan_windows(nest: LoopNest) -> WindowPlan:
-    """Plans the windows of a nest. Raises Unsupported if the outputs do not all have the loops of the windows."""
+    """Plans the windows of a nest. Raises Unsupported if the nest has a single output element."""
     if not nest.inner:
         raise Unsupported("a window with a single output")
     windows = [expr for expr in nest.program.exprs if isinstance(expr, Window)]
@@ -80,7 +81,8 @@ def _part(nest: LoopNest, number: int, window: Window, inner: set[Axis]) -> Wind
 
 
 def _after(roots: list[Expr]) -> list[Expr]:
-    """The expressions that are computed at each output from windows and other loads, in order."""
+    """The expressions that are computed at each output from windows and loads, in order; arguments of windows are left
+    out."""
     seen = below(roots, until=Window)
     return [expr for expr in ordered(roots) if id(expr) in seen and not isinstance(expr, Const | Window)]
 

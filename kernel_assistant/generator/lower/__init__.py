@@ -1,1 +1,1 @@
-"""Operators of a graph as expressions over loops, with one rule for each operator."""
+"""Turns the operators of a graph into expressions over loops, with one rule for each operator."""

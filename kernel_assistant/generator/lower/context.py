@@ -1,6 +1,5 @@
-"""The state while one node is lowered to expressions: values so far, and the operations on axes that all operators
-share.
-"""
+"""The state while the nodes of a graph are lowered to expressions, and the operations on axes that all
+operators share."""
 
 from __future__ import annotations
 
@@ -27,8 +26,8 @@ from kernel_assistant.records.graph import Operand, references
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """An output that joins the values `exprs`, which share the loops `dims`, along dimension `place`. Each value
-    takes `size` positions there; the values of a stack take one and have no loop there."""
+    """An output that joins the values `exprs`, which share the loops `dims`, along dimension `place`. Each value has
+    `size` elements along it; the values of a stack have one each, and `dims` has no loop there."""
 
     exprs: tuple[Expr, ...]
     dims: tuple[Axes, ...]
@@ -37,8 +36,8 @@ class Pieces:
 
 
 class Context:
-    """The state while a graph is lowered. Values are found by name; `node` is the one being lowered. With `apart`, a
-    value that joins others may be written piece by piece if it is an output that no node reads."""
+    """The state while a graph is lowered. `values` has the tensors by name; `node` is being lowered. With `apart`, an
+    output that joins several values (a `cat`) may be written by a store for each value if no node reads it."""
 
     def __init__(self, graph: OpGraph, apart: bool = False) -> None:
         self.graph = graph
@@ -60,7 +59,8 @@ class Context:
         return value
 
     def operand(self, operand: Operand, ctype: str) -> TensorExpr:
-        """A tensor, or a scalar (a number or a size expression) as a value without axes."""
+        """The tensor that `operand` names, or for a number or a size expression a constant of type `ctype` without
+        dimensions."""
         if isinstance(operand, str) and operand.startswith("%"):
             return self.value(operand)
         operand = decoded(operand, self.node.op)
@@ -100,7 +100,8 @@ def cast(expr: Expr, ctype: str) -> Expr:
 
 
 def source(name: str, spec: TensorSpec) -> TensorExpr:
-    """The value of a graph input: one axis for each dimension whose size is not 1."""
+    """A graph input as a tensor that is loaded from its buffer, with one axis for each dimension whose size is
+    not 1."""
     sizes = [parse_size(size) for size in spec.shape]
     strides = [parse_size(stride) for stride in spec.strides] if spec.strides is not None else contiguous(sizes)
     dims = tuple(() if size == 1 else (Axis(size),) for size in sizes)
@@ -118,7 +119,8 @@ def contiguous(sizes: list[Size]) -> list[Size]:
 
 
 def unify(left: Axes, right: Axes) -> None:
-    """Make two non-empty lists of axes with the same total size refer to the same loops."""
+    """Makes two non-empty lists of axes with the same total size refer to the same loops. Raises Unsupported if an axis
+    would have to be split into sizes that do not divide it."""
     a, b = list(resolve(left)), list(resolve(right))
     while a and b:
         x, y = a.pop(0), b.pop(0)
@@ -140,7 +142,8 @@ def unify(left: Axes, right: Axes) -> None:
 
 
 def broadcast(*shapes: tuple[Axes, ...]) -> tuple[Axes, ...]:
-    """Axes of the broadcast of several shapes; equal dimensions become the same loops."""
+    """The axes of each dimension of the broadcast shape. Where several shapes have axes in a dimension, these become
+    the same loops."""
     rank = max(len(shape) for shape in shapes)
     dims: list[Axes] = [()] * rank
     for shape in shapes:

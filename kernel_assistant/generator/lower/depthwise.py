@@ -1,4 +1,5 @@
-"""Depthwise convolutions → windows: each output is a sum over one channel of the input, with weights of its own.
+"""Lowers depthwise convolutions to windows: each output is a sum over one channel of the input, with the weights of
+this channel.
 
 Libraries are slow here (pytorch/pytorch#13716, #18631): a depthwise convolution contains no matrix product, only loads
 that neighbouring outputs share.
@@ -25,10 +26,10 @@ NARROWEST = 24
 
 
 def is_ours(node: Node, filters: Sequence[Size], groups: object) -> bool:
-    """Whether our kernels compute `node`, which must be a depthwise convolution. With channels first, rows must have at
-    least NARROWEST outputs, because in narrow rows most outputs are at an edge. With channels last, the filter must
-    have channels innermost too (BY_CHANNELS), or the weights of neighbours in memory would be far apart. Otherwise
-    libraries are faster.
+    """Whether the generator writes a kernel for `node`: only for a depthwise convolution. With channels first, rows
+    must have at least NARROWEST outputs, because in narrow rows most outputs are at an edge. With channels last, the
+    filter must have channels innermost too (BY_CHANNELS), so that neighbouring channels have neighbouring weights. For
+    all other depthwise convolutions libraries are faster.
     """
     forward = node.op.partition(".")[0] in DEPTHWISE and groups != 1 and filters[1] == 1
     sizes = [fixed(size) for size in node.spec.shape[2 - len(filters) :]]
@@ -72,7 +73,7 @@ def _depthwise(rank: int) -> Lowering:
 
 
 def _spans(pool: Pool, w: TensorExpr) -> list[Span]:
-    """A span with a tap for each spatial dimension."""
+    """One span with a `tap` for each spatial dimension. Raises Unsupported if the size of the filter is not known."""
     sizes = [dim_size(axes) for axes in w.dims[2:]]
     kernel = [size for size in sizes if isinstance(size, int)]
     if len(kernel) != len(sizes):
@@ -88,14 +89,15 @@ def _spans(pool: Pool, w: TensorExpr) -> list[Span]:
 
 
 def _moves(span: Span) -> bool:
-    """Whether the window does something in this dimension: it has several positions or padding, or the number of
-    outputs is not that of inputs.
+    """Whether the window is more than a copy in this dimension: it has several positions or padding, or the number of
+    outputs differs from that of inputs.
     """
     return (span.size, span.padding, span.out.size) != (1, 0, span.source.size)
 
 
 def _channels(given: Axes, filters: Axes) -> Axes:
-    """The channels of the result: one or several for each channel of the input, next to each other."""
+    """The axes of the result's channels: for each input channel one result channel, or several that are next to each
+    other."""
     size, count = dim_size(given), dim_size(filters)
     if size == count:
         unify(given, filters)

@@ -16,8 +16,8 @@ from kernel_assistant.records.graph import Operand
 
 
 def expand(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpGraph:
-    """The same graph without the operators of `EXPANSIONS`, except for nodes in `stay`; returns the graph itself if
-    there are none.
+    """The graph with each operator of `EXPANSIONS` replaced by several nodes, except for the nodes in `stay`; the graph
+    itself if it has no such operator.
     """
     if not any(_name(node) in EXPANSIONS for node in graph.nodes):
         return graph
@@ -29,11 +29,11 @@ def expand(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpGraph:
 
 
 def in_steps(graph: OpGraph, dim: int, stay: frozenset[str] = frozenset()) -> OpGraph:
-    """The same graph with every sum, mean or extreme over all dimensions split into two reductions: over `dim`, then
-    over the rest. Nodes in `stay` are not split.
+    """The graph with every sum, mean or extreme over all dimensions split into two reductions: over `dim`, then over
+    the other dimensions. Nodes in `stay` are not split.
 
-    The first reduction can then be part of the kernel that computes its argument row by row; this kernel writes only
-    one value for each row.
+    The kernel that computes the argument row by row can then compute the first reduction too, and writes only one value
+    for each row.
     """
     nodes: list[Node] = []
     for node in graph.nodes:
@@ -42,8 +42,8 @@ def in_steps(graph: OpGraph, dim: int, stay: frozenset[str] = frozenset()) -> Op
 
 
 def _two_steps(writer: NodeWriter, dim: int) -> list[Node]:
-    """The nodes that replace a reduction: first over `dim`, then over the rest. Empty if the node does not reduce a
-    tensor of two or more dimensions to one number.
+    """The nodes that replace a reduction: first over `dim`, then over the other dimensions. Empty if the node does not
+    reduce a tensor of two or more dimensions to one number.
     """
     node, name = writer.node, _name(writer.node)
     at = REDUCTION_AT.get(name)
@@ -70,7 +70,7 @@ def _two_steps(writer: NodeWriter, dim: int) -> list[Node]:
 
 
 def _elements(*shape: str) -> str:
-    """The number of elements as text: the product of these sizes. "" without dimensions."""
+    """The product of the sizes in a shape as text, such as `(D0)*(4)`; an empty text for a shape without dimensions."""
     return "*".join(f"({size})" for size in shape)
 
 
@@ -168,8 +168,8 @@ def _cosine_embedding(writer: NodeWriter) -> list[Node]:
 
 
 def _bias_after(writer: NodeWriter) -> list[Node]:
-    """A convolution without its bias, followed by the addition of the bias. The library may compute the addition too,
-    or the next kernel computes it at no cost. A convolution that is too large for cuDNN may become a product.
+    """A convolution without its bias, then the addition of the bias, which the library may fuse and which costs nothing
+    in the next kernel. A 1×1 convolution that is too large for cuDNN becomes a product.
     """
     if product := as_product(writer):
         return product
@@ -188,7 +188,8 @@ def _bias_after(writer: NodeWriter) -> list[Node]:
 
 
 def _dot(writer: NodeWriter) -> list[Node]:
-    """A product of two vectors as a sum; any other product stays as it is."""
+    """The nodes that replace a product of two vectors: an elementwise product and its sum. Any other product is
+    returned unchanged."""
     left, right = writer.node.args[:2]
     shape = writer.spec(left).shape
     if len(shape) != 1 or writer.spec(right).shape != shape:
@@ -197,8 +198,8 @@ def _dot(writer: NodeWriter) -> list[Node]:
 
 
 def _bilinear(writer: NodeWriter) -> list[Node]:
-    """A product over the last dimension of the second input, then a sum over the last dimension of the first input.
-    Half types stay as they are, because values would be rounded between the two.
+    """The nodes that replace `bilinear`: a matrix product with the second input, then a sum over the first input's last
+    dimension. With half types the node is returned unchanged, because the result of the product would be rounded.
     """
     first, second, weight = writer.node.args[:3]
     bias, dtype = writer.argument(3, "bias"), writer.node.spec.dtype
@@ -217,7 +218,7 @@ def _bilinear(writer: NodeWriter) -> list[Node]:
 
 
 def _take(writer: NodeWriter) -> list[Node]:
-    """The elements of the flattened tensor at these positions, by `index`."""
+    """The nodes that replace `take`: `index` on the flattened tensor."""
     value, positions = writer.node.args[:2]
     if not isinstance(positions, str):
         raise Unsupported(f"{writer.node.op} wants a tensor, got {positions!r}")
@@ -232,8 +233,8 @@ MOST_WRITTEN = 8
 
 
 def _index_copy(writer: NodeWriter) -> list[Node]:
-    """index_copy(base, dim, index, source), which writes the slices of `source` to `base` at the positions `index` of
-    `dim`.
+    """The nodes that replace index_copy(base, dim, index, source), which writes the slices of `source` to `base` at the
+    positions `index` of `dim`.
     """
     base, dim, index, source = writer.node.args[:4]
     rank = len(writer.spec(base).shape)
@@ -243,7 +244,8 @@ def _index_copy(writer: NodeWriter) -> list[Node]:
 
 
 def _index_put(writer: NodeWriter) -> list[Node]:
-    """base[:, :, index] = source, with an index for one dimension; any other `index_put` stays as it is."""
+    """The nodes that replace base[:, :, index] = source, with an index for one dimension. Any other `index_put` is
+    returned unchanged."""
     base, items, source = writer.node.args[:3]
     dims = [dim for dim, item in enumerate(items) if item is not None] if isinstance(items, list) else []
     if len(dims) != 1 or writer.argument(3, "accumulate", False) or not isinstance(items, list):
@@ -252,9 +254,9 @@ def _index_put(writer: NodeWriter) -> list[Node]:
 
 
 def _written_at(writer: NodeWriter, base: Operand, dim: int, index: Operand, source: Operand) -> list[Node]:
-    """Nodes that write the slices of `source` to the positions `index` of dimension `dim` of `base`, as a cache of
-    keys is written; where positions are equal, the last one counts. With more than MOST_WRITTEN positions, the node
-    stays as it is."""
+    """Nodes that compute `base` with the slices of `source` at the positions `index` of dimension `dim`, as in a key
+    cache. If a position occurs twice, the last slice counts. The node is returned unchanged if there are more than
+    MOST_WRITTEN positions, if `index` is not int64, or if `base` and `source` have different dtypes."""
     shape, spec, given = writer.spec(base).shape, writer.spec(index), writer.spec(source)
     count = fixed(spec.shape[0]) if len(spec.shape) == 1 else None
     if spec.dtype != "i64" or not count or count > MOST_WRITTEN or given.dtype != writer.spec(base).dtype:

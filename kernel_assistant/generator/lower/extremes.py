@@ -1,4 +1,5 @@
-"""Positions of the largest or smallest element: argmax, argmin, and those of max, min, cummax and cummin."""
+"""Lowers the positions of the largest or smallest element: argmax, argmin, and the indices that max, min, cummax and
+cummin return."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ MOST_PLACE = (1 << 32) - 1
 
 
 def position(axes: Axes) -> Expr:
-    """The position along `axes` as an expression, with the last axis running fastest."""
+    """The position along `axes`, flattened in row-major order, as an expression."""
     index: Index = {}
     step: Size = 1
     for axis in reversed(axes):
@@ -23,7 +24,8 @@ def position(axes: Axes) -> Expr:
 
 
 def place_of(kind: str, value: TensorExpr, axes: Axes) -> Expr:
-    """The first position of the largest ("max") or smallest ("min") element; of the first NaN where there is one."""
+    """The position along `axes` of the first largest ("max") or smallest ("min") element, or of the first NaN if there
+    is one."""
     if not axes:
         return Const("int64_t", 0)
     expr = cast(value.expr, "int64_t") if value.expr.ctype == "bool" else value.expr
@@ -37,8 +39,8 @@ def place_of(kind: str, value: TensorExpr, axes: Axes) -> Expr:
 
 
 def last_key(kind: str, expr: Expr, axes: Axes) -> Expr:
-    """A key for each element. The maximum of all keys belongs to the last position of the largest ("max") or
-    smallest ("min") element, where NaN counts as such an element. `last_place` gets the position from this key."""
+    """A key for each element. The maximum of all keys belongs to the last position of the largest ("max") or smallest
+    ("min") element, where NaN counts as such an element. `last_place` computes the position from this key."""
     return Op("int64_t", f"ka_key({{0}}, {MOST_PLACE} - {{1}})", (_ascending(kind, expr), position(axes)))
 
 
@@ -47,7 +49,7 @@ def last_place(key: Expr) -> Expr:
 
 
 def _ascending(kind: str, expr: Expr) -> Expr:
-    """`expr`, with its order reversed if the smallest element is wanted."""
+    """`expr` for "max". For "min", an expression that is largest where `expr` is smallest."""
     return Op(expr.ctype, "~{0}" if expr.ctype == "int64_t" else "-{0}", (expr,)) if kind == "min" else expr
 
 

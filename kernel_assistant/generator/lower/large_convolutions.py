@@ -1,7 +1,7 @@
-"""Convolutions of more elements than cuDNN counts.
+"""Convolutions of tensors with more elements than cuDNN supports.
 
 If the filter has one element, the convolution becomes a product, which cuBLASLt computes at any size. Any other such
-convolution stays a call of PyTorch, which divides it into smaller ones.
+convolution is left to PyTorch, which divides it into smaller ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ARGUMENTS = ((3, "stride", 1), (4, "padding", 0), (5, "dilation", 1), (6, "grou
 
 
 def is_large(spec: TensorSpec, dims: dict[str, int]) -> bool:
-    """Whether a tensor has more elements than cuDNN counts, at the sizes `dims`."""
+    """Whether a tensor has more elements than cuDNN supports, if the free dimensions have the sizes `dims`."""
     return size_value(product([parse_size(size) for size in spec.shape]), dims) > MOST_ELEMENTS
 
 

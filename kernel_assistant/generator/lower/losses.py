@@ -1,4 +1,4 @@
-"""Losses: elementwise losses with their reduction, and the loss of a row of class scores."""
+"""Lowers losses: elementwise losses with their reduction, and classification losses of rows of class scores."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def _elementwise(
     fixed: int = 1,
 ) -> Lowering:
     """The lowering of an elementwise loss of `count` tensors with the C text `text`. `numbers` has (position, name,
-    default) of further arguments of the text; `reduction_at` is the position of the argument `reduction`, `fixed` its
-    value if the node has none.
+    default) of further arguments of the text. The node's argument number `reduction_at` says how to reduce; `fixed`
+    does if the node has no such argument.
     """
 
     def lower(context: Context) -> TensorExpr:
@@ -50,8 +50,8 @@ def _elementwise(
 
 
 def _weighted(text: str, weights: tuple[tuple[int, str], ...], reduction_at: int) -> Lowering:
-    """The lowering of a loss of two tensors with optional weights, whose (position, name) are in `weights`. The last
-    weight is a factor of the loss; the other weights appear in the text as {2}, …, and are 1 if they are missing.
+    """The lowering of a loss of two tensors with optional weights; `weights` has the (position, name) of each. The last
+    weight is a factor of the loss; the other weights appear in the text as {2}, …. A missing weight counts as 1.
     """
 
     def lower(context: Context) -> TensorExpr:
@@ -94,7 +94,8 @@ def _poisson(context: Context) -> TensorExpr:
 
 
 def _class_dims(context: Context) -> tuple[TensorExpr, tuple[Axes, ...], Axes]:
-    """Returns the scores, their dimensions without that of the classes, and the axes of the classes."""
+    """Returns the scores, the axes of all their dimensions except the class dimension, and the axes of the class
+    dimension."""
     scores = context.value(context.node.args[0])
     dim = 1 if len(scores.dims) > 1 else 0
     rest = tuple(axes for at, axes in enumerate(scores.dims) if at != dim)
@@ -109,9 +110,9 @@ def picked(expr: Expr, classes: Axes, target: Expr) -> Expr:
 
 
 def _class_loss(context: Context) -> TensorExpr:
-    """The loss of each row, from the arguments (scores, target, weight or none, ignored class, smoothing, logarithms).
+    """The loss of each row, from the arguments (scores, target, weight or None, ignored class, smoothing, logarithms).
 
-    `logarithms`: whether the scores are log-probabilities. Targets are class indices, or probabilities of the scores'
+    `logarithms` is true if the scores are log-probabilities. Targets are class indices, or probabilities of the scores'
     shape.
     """
     scores, rest, classes = _class_dims(context)
@@ -170,8 +171,8 @@ def _smoothed(loss: Expr, x: Expr, factor: Expr | None, classes: Axes, logsumexp
 
 
 def _class_weight(context: Context) -> TensorExpr:
-    """The weight of each target: (target, weight or none, ignored class) → the class's weight, or 1 without weights, or
-    0 if ignored.
+    """The weight of each target, from the arguments (target, weight or None, ignored class): 0 for the ignored class,
+    otherwise the weight of its class, or 1 if there are no weights.
     """
     target, weight = context.value(context.node.args[0]), context.node.args[1]
     ctype = COMPUTE[context.node.spec.dtype]

@@ -1,4 +1,4 @@
-"""OpGraph → LoopProgram: scalar expressions of all outputs over shared axes."""
+"""Lowers an OpGraph to a LoopProgram: a scalar expression for each output, over axes that the outputs share."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ IGNORED = ("_assert_tensor_metadata", "sym_size", "_assert_scalar", "sym_constra
 
 @dataclass(eq=False, slots=True)
 class Output:
-    """One result, or a piece of one: `expr` and the buffer to which its value is written, from `offset` on."""
+    """An output of the graph, or a piece of one: `expr` is written to the buffer `name` at offset + Σ coefficient·axis
+    of `index`."""
 
     name: str
     spec: TensorSpec
@@ -58,8 +59,8 @@ class Output:
 
 @dataclass(slots=True)
 class LoopProgram:
-    """Outputs, every expression below them (arguments first), and the loops of every tensor of the graph, as
-    resolved axes. `apart`: whether an output is written piece by piece."""
+    """The outputs, all expressions from which they are computed (arguments first), and in `shapes` the resolved axes of
+    each tensor of the graph. `apart` is true if some output is written by several stores."""
 
     outputs: list[Output]
     exprs: list[Expr]
@@ -68,8 +69,8 @@ class LoopProgram:
 
 
 def lower(graph: OpGraph, apart: bool = True) -> LoopProgram:
-    """Lowers a graph to expressions. Raises Unsupported with a one-line reason. With `apart`, an output that joins
-    values may become several outputs, one for each value."""
+    """Lowers a graph to expressions. Raises Unsupported with a one-line reason if it cannot. With `apart`, an output
+    that joins several values may become several outputs, one for each value."""
     graph = expand(graph)
     context = Context(graph, apart)
     known: dict[int, Expr] = {}
@@ -95,9 +96,9 @@ def lower(graph: OpGraph, apart: bool = True) -> LoopProgram:
 
 
 def _inner(context: Context, lowered: TensorExpr | tuple[TensorExpr, ...], known: dict[int, Expr]) -> Sequence[Expr]:
-    """Gives the value of the node that was just lowered this node's name, unless an earlier node has the same value.
-    Returns the expressions that are to be marked as inside the node, together with all expressions below them. Each of
-    several results gets its name from its `getitem`.
+    """Gives the value of `context.node`, which was just lowered, the name of this node, unless an earlier node has the
+    same value. Returns the expressions that are to be marked as inside the node, together with those from which they
+    are computed. If a node has several results, each is named after the `getitem` that reads it.
     """
     if isinstance(lowered, tuple):
         return [expr for result in lowered for expr in children(result.expr)]
@@ -119,7 +120,7 @@ def _lower_node(context: Context) -> TensorExpr | tuple[TensorExpr, ...]:
 
 
 def _filled(context: Context, value: TensorExpr) -> TensorExpr:
-    """Gives an axis to each dimension that has none although its size is not 1, because it is expanded or constant."""
+    """Adds an axis to each dimension that has none although its size is not 1, as in expanded or constant tensors."""
     shape = context.node.spec.shape
     if len(shape) != len(value.dims):
         raise Unsupported(f"{context.node.op} of rank {len(value.dims)} where the graph says {len(shape)}")
@@ -165,7 +166,7 @@ def _shapes(context: Context) -> list[Axes]:
 
 
 def _join_outputs(context: Context) -> None:
-    """Makes outputs of equal shape share their loops, even if they read different parts of an input."""
+    """Makes outputs of equal shape share their loops, even if they read different regions of an input."""
     first: dict[tuple[str, ...], TensorExpr] = {}
     for name in context.graph.outputs:
         value = context.values[name]
@@ -176,7 +177,7 @@ def _join_outputs(context: Context) -> None:
 
 
 def _join_reductions(context: Context, exprs: list[Expr]) -> None:
-    """Makes separate reductions of equal sizes share their loop."""
+    """Makes separate reductions and scans of equal sizes share their loops."""
     first: Axes = ()
     for expr in exprs:
         if isinstance(expr, Reduce | PrefixScan):
@@ -186,7 +187,7 @@ def _join_reductions(context: Context, exprs: list[Expr]) -> None:
 
 
 def _join(context: Context, left: Axes, right: Axes) -> None:
-    """Make two loops one if their sizes agree and no tensor varies along both."""
+    """Makes the loops `left` and `right` the same if their sizes agree and no tensor varies along both."""
     a, b = resolve(left), resolve(right)
     if a == b or [axis.size for axis in a] != [axis.size for axis in b]:
         return

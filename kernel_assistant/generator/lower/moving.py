@@ -1,5 +1,5 @@
-"""Reads an expression at another position along one of its axes: at affine positions, at computed ones, or under a
-condition. A window whose output moves is written out as a chain of loads.
+"""Changes an expression so that it reads at another position along one of its axes: an affine position, a computed one,
+or one that exists only under a condition. A window whose output axis is replaced is unrolled to loads.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ JOIN = {"sum": "{0} + {1}", "max": "ka_max({1}, {0})"}
 
 
 def move(expr: Expr, axes: Axes, target: Position) -> Expr:
-    """`expr` read at the position `target` along the dimension that consists of `axes`."""
+    """The value of `expr` at the position `target` of the dimension that consists of `axes`."""
     parts = resolve(axes)
     if len(parts) == 1:
         return _Move(parts[0], target).walk(expr)
@@ -44,12 +44,14 @@ def move(expr: Expr, axes: Axes, target: Position) -> Expr:
 
 
 def behind(expr: Expr, guard: Expr) -> Expr:
-    """`expr` computed under a condition. If the condition is false, nothing is read and the value must not be used."""
+    """`expr` computed under a condition. If the condition is false, nothing is read and the caller must not use the
+    value."""
     return _Behind(guard).walk(expr)
 
 
 def chain(window: Window) -> Expr:
-    """The window as an expression without loops. Raises Unsupported if it has more than `longest` positions."""
+    """The window, unrolled to an expression without loops. Raises Unsupported if it has more than `longest`
+    positions."""
     if positions(window) > longest(window):
         raise Unsupported(f"a window of {positions(window)} positions inside another reduction")
     taps: list[tuple[Expr, Expr | None]] = [(window.arg, None)]
@@ -75,7 +77,7 @@ def _moved(part: Expr, span: Span, target: Position, k: int) -> Expr:
 
 
 def longest(window: Window) -> int:
-    """The largest number of positions with which a window is written out."""
+    """The largest number of positions up to which a window is unrolled."""
     return LONGEST if all(span.tap is None for span in window.spans) else LONGEST_WEIGHTED
 
 

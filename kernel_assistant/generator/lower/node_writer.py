@@ -13,7 +13,7 @@ from kernel_assistant.records.graph import Operand
 
 
 class NodeWriter:
-    """Makes the nodes that replace one node. Values between them are float32 if the result has a half type."""
+    """Collects the nodes that replace one node. Their intermediate values are float32 if the result has a half type."""
 
     def __init__(self, graph: OpGraph, node: Node) -> None:
         self.graph, self.node = graph, node
@@ -26,7 +26,7 @@ class NodeWriter:
         return self.node.args[position] if position < len(self.node.args) else self.node.kwargs.get(name, default)
 
     def spec(self, operand: Operand) -> TensorSpec:
-        """Spec of an argument of the node."""
+        """The spec of an operand of the node. Raises Unsupported if the operand is no tensor."""
         if not isinstance(operand, str) or not operand.startswith("%"):
             raise Unsupported(f"{self.node.op} wants a tensor, got {operand!r}")
         return self.graph.spec(operand[1:])
@@ -36,31 +36,32 @@ class NodeWriter:
         return next(self._names)
 
     def add(self, op: str, *args: Operand, shape: tuple[str, ...], **kwargs: Operand) -> str:
-        """Add a node whose result has the dtype of intermediate values; returns its operand."""
+        """Adds a node whose result has the dtype of intermediate values. Returns the operand that names it, such as
+        `%n5_0`."""
         return self.typed(self.dtype, op, *args, shape=shape, **kwargs)
 
     def typed(self, dtype: str, op: str, *args: Operand, shape: tuple[str, ...], **kwargs: Operand) -> str:
-        """Add a node whose result has this dtype; returns its operand."""
+        """Adds a node whose result has the dtype `dtype`. Returns the operand that names it."""
         name = self.name()
         self.nodes.append(Node(name=name, op=op, args=args, kwargs=kwargs, spec=TensorSpec(dtype=dtype, shape=shape)))
         return f"%{name}"
 
     def copy(self, value: Operand) -> str:
-        """Add a contiguous copy of an argument of the node; returns its operand."""
+        """Adds a contiguous copy of an operand of the node. Returns the operand that names the copy."""
         spec = self.spec(value)
         return self.typed(spec.dtype, COPY, value, shape=spec.shape)
 
     def view(self, value: Operand, shape: tuple[str, ...], dtype: str) -> str:
-        """Add a view of `value` in another shape; returns its operand."""
+        """Adds a view of `value` with another shape. Returns the operand that names the view."""
         return self.typed(dtype, "view", value, size_operands(shape), shape=shape)
 
     def end(self, op: str, *args: Operand) -> list[Node]:
-        """Adds the last node, with the name and result of the replaced node; returns all nodes."""
+        """Returns all nodes, followed by a last node `op`, which has the name and spec of the replaced node."""
         return [*self.nodes, Node(name=self.node.name, op=op, args=args, spec=self.node.spec)]
 
     def ended(self, last: str) -> list[Node]:
-        """All nodes, with the last one, `last`, renamed to the replaced node. Raises ValueError if the last node has
-        another name or another shape.
+        """Returns all nodes; the last one gets the name and spec of the replaced node. Raises ValueError if the last
+        node is not `last`, or has another shape.
         """
         *before, node = self.nodes
         if last != f"%{node.name}" or node.spec.shape != self.node.spec.shape:
@@ -68,7 +69,8 @@ class NodeWriter:
         return [*before, Node(name=self.node.name, op=node.op, args=node.args, kwargs=node.kwargs, spec=self.node.spec)]
 
     def reduced(self, rows: str, reduction: Operand) -> list[Node]:
-        """Reduces the loss of each row as `reduction` says: not at all (0), to the mean (1) or to the sum (2)."""
+        """Returns all nodes, with the loss `rows` of each row reduced: not at all (`reduction` 0), to the mean (1) or
+        sum (2)."""
         if reduction == 0:
             return self.end("alias", rows)
         return self.end("mean" if reduction == 1 else "sum", rows)

@@ -25,7 +25,7 @@ EPSILON = {
 def _affine(
     context: Context, expr: Expr, dims: tuple[Axes, ...], weight: Operand, bias: Operand, dim: int | None
 ) -> TensorExpr:
-    """expr * weight + bias. `dim` is the dimension to which a per-channel weight belongs; None if the weight is
+    """expr · weight + bias. `dim` is the dimension along which a per-channel weight varies; None if the weight is
     aligned with the last dimensions.
     """
     shapes = [dims]
@@ -79,7 +79,8 @@ def _group_norm(context: Context) -> TensorExpr:
 
 
 def _group_moments(context: Context) -> tuple[TensorExpr, ...]:
-    """(input, groups, eps) → mean and 1/deviation of each group: the first of the two launches of a norm."""
+    """The first of the two launches of a norm: from the arguments (input, groups, eps), mean and 1/deviation of each
+    group."""
     value, groups = computed(context), context.node.args[1]
     channels, rest = dim_size(value.dims[1]), product([dim_size(axes) for axes in value.dims[2:]])
     if not isinstance(groups, int) or not isinstance(channels, int):
@@ -93,8 +94,8 @@ def _group_moments(context: Context) -> tuple[TensorExpr, ...]:
 
 
 def _by_moments(context: Context) -> TensorExpr:
-    """(mean, 1/deviation, input, groups, weight, bias) → the normalized values: the second of the two launches of a
-    norm.
+    """The second of the two launches of a norm: from the arguments (mean, 1/deviation, input, groups, weight, bias),
+    the normalized values.
     """
     given, groups = context.value(context.node.args[2]), context.node.args[3]
     value = TensorExpr(cast(given.expr, COMPUTE[context.node.spec.dtype]), given.dims, given.dtype)
@@ -142,7 +143,8 @@ def _batch_norm(context: Context) -> TensorExpr | tuple[TensorExpr, ...]:
 
 
 def _by_given_statistics(context: Context, value: TensorExpr, position: int, eps: float) -> TensorExpr:
-    """The value normalized by the mean and variance in the arguments number `position` and `position + 1`."""
+    """`value` normalized by the mean and variance that the node's arguments number `position` and `position +
+    1` give."""
     mean, variance = (context.value(context.node.args[at]) for at in (position, position + 1))
     scale = op("ka_rsqrt({0} + {1})", variance.expr, number(variance.expr, eps))
     shape = tuple((*stat.dims, *((),) * (len(value.dims) - 2)) for stat in (mean, variance))
@@ -152,8 +154,9 @@ def _by_given_statistics(context: Context, value: TensorExpr, position: int, eps
 
 
 def _moving_batch_norm(context: Context) -> tuple[TensorExpr, ...]:
-    """(input, weight, bias, running mean, running variance, training, momentum, eps) → (result, mean and 1/deviation
-    of the batch, new running mean, new running variance)."""
+    """`batch_norm` with running statistics that are returned. Arguments: (input, weight, bias, running mean, running
+    variance, training, momentum, eps). Results: (result, mean and 1/deviation of the batch, new running mean, new
+    running variance)."""
     value = computed(context)
     momentum, eps = context.number(6, "momentum", 0.1), context.number(7, "eps", 1e-5)
     if not context.argument(5, "training", False):
@@ -178,7 +181,7 @@ def _moving_batch_norm(context: Context) -> tuple[TensorExpr, ...]:
 
 
 def _batch_statistics(context: Context, value: TensorExpr, eps_at: int) -> TensorExpr:
-    """`batch_norm` with the statistics of the batch itself, without running statistics."""
+    """`batch_norm` with the statistics of the batch, without running statistics. `eps_at` is the position of eps."""
     axes = axes_of(value, [dim for dim in range(len(value.dims)) if dim != 1])
     expr = _normalized(value.expr, axes, context.number(eps_at, "eps", 1e-5))
     return _affine(context, expr, value.dims, context.argument(1, "weight"), context.argument(2, "bias"), 1)

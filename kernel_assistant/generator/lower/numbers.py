@@ -1,13 +1,13 @@
-"""Values converted to a dtype as PyTorch does it.
+"""Converts values to a dtype as PyTorch does.
 
-Integers travel as `int64_t`, but each operator computes in its dtype's own width, and each value is within its dtype's
-range: `narrowed` and `in_width` see to that. A number beside a tensor of integers becomes one of the tensor's dtype
-first, so that 300 beside uint8 is 44.
+Integers are held as `int64_t` between operators, but each operator computes in the width of its dtype, and each value
+is in its dtype's range: `narrowed` and `in_width` ensure that. A number beside a tensor of integers is first converted
+to the tensor's dtype, so that 300 beside uint8 is 44.
 
-A Python number beside a tensor of a half type becomes one of the tensor's dtype before a comparison, and also in
-`hardshrink`, `fmod` and `remainder`: `x > 0.1` is false for the bfloat16 nearest to 0.1, which lies above it. Divisions
-that round keep the number in float, and `threshold` does on the CPU. Found by experiment with PyTorch 2.13 on the CPU,
-at the values that tell the two apart (`tests/generator/test_deciding_numbers.py`).
+A Python number beside a tensor of a half type is converted to the tensor's dtype before a comparison, and also in
+`hardshrink`, `fmod` and `remainder`: `x > 0.1` is false for the bfloat16 nearest to 0.1, which is above 0.1. Divisions
+that round keep the number in float32, as does `threshold` on the CPU. Found by experiment with PyTorch 2.13 on the CPU,
+at values at which both conversions give different results (`tests/generator/test_deciding_numbers.py`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def of_type(number: TensorExpr, dtype: str) -> TensorExpr:
 
 
 def converted(value: TensorExpr, dtype: str) -> Expr:
-    """`value` as an operator that computes in `dtype` sees it."""
+    """The value that an operator that computes in `dtype` has for the operand `value`."""
     expr = value.expr
     if isinstance(expr, Const) and not isinstance(expr.value, Poly):
         return Const(COMPUTE[dtype], _wrapped(expr.value, dtype))
@@ -66,8 +66,8 @@ def converted(value: TensorExpr, dtype: str) -> Expr:
 
 
 def real(value: TensorExpr, ctype: str) -> Expr:
-    """`value` as a real number of type `ctype`. Narrow integers are converted from their own width, because not every
-    processor has vector instructions that convert 64-bit integers.
+    """`value` as a real number of the C type `ctype`. A narrow integer is first cast to its own width, because not
+    every processor has vector instructions that convert 64-bit integers.
     """
     if value.dtype in NARROW and value.expr.ctype == "int64_t" and not isinstance(value.expr, Const):
         return Op(ctype, f"({ctype})({NARROW[value.dtype]}){{0}}", (value.expr,))
@@ -75,7 +75,8 @@ def real(value: TensorExpr, ctype: str) -> Expr:
 
 
 def narrowed(expr: Expr, source: str, dtype: str) -> Expr:
-    """An integer of the dtype `source`, reduced to the range of `dtype`. Other dtypes stay as they are."""
+    """An integer of the dtype `source`, wrapped to the range of `dtype`. `expr` itself if `dtype` has all values of
+    `source` or is not a narrow integer."""
     if dtype not in NARROW or source == dtype or source in _WITHIN[dtype]:
         return expr
     return Op("int64_t", f"(int64_t)({NARROW[dtype]}){{0}}", (expr,))
@@ -83,7 +84,7 @@ def narrowed(expr: Expr, source: str, dtype: str) -> Expr:
 
 def in_width(text: str, dtype: str, args: Sequence[Expr], result: str = "") -> str:
     """The C text of an operator on integers, with arguments and result in the width of `dtype`. Functions of the
-    headers return the type of their arguments. Other text computes in int at least, so its result is reduced to
+    headers return the type of their arguments. All other C text computes at least in `int`, so its result is cast to
     `dtype`, unless `result` names another dtype.
     """
     if dtype not in INTEGERS:
@@ -96,7 +97,7 @@ def in_width(text: str, dtype: str, args: Sequence[Expr], result: str = "") -> s
 
 
 def _wrapped(number: float, dtype: str) -> float:
-    """A literal as a number of `dtype`. A number outside the range of an integer type wraps."""
+    """A literal as a number of `dtype`. A number outside the range of an integer dtype wraps around."""
     if dtype not in INTEGERS or not math.isfinite(number):
         return number
     bits = int(dtype[1:])

@@ -1,4 +1,4 @@
-"""Elementwise operators: a table of C expressions over functions of the headers."""
+"""Elementwise operators: a table of C expressions, which call functions of the vetted headers."""
 
 from __future__ import annotations
 
@@ -228,14 +228,14 @@ def _test(text: str) -> Callable[[Context], TensorExpr]:
 
 
 def _copy(context: Context) -> TensorExpr:
-    """A copy of a value, which another part reads; it is written in the order of its own dimensions."""
+    """A copy of a value that another part of the graph reads; it is written in the order of its own dimensions."""
     value = context.value(context.node.args[0])
     return context.result(value.expr, value.dims)
 
 
 def _high(context: Context) -> TensorExpr:
-    """A float32 value with only the bits of TF32's mantissa; 0 where the value is not finite. Then the difference
-    between the value and this result has what is not finite.
+    """A float32 value truncated to TF32's mantissa, or 0 where the value is not finite: the difference between value
+    and result then keeps the infinities and NaNs.
     """
     text = "(ka_abs({0}) < INFINITY ? ka_as_float(ka_as_int({0}) & ~0x1fff) : 0.0f)"
     return pointwise(context, text, [context.value(context.node.args[0])], "f32")

@@ -1,4 +1,4 @@
-"""Building blocks of operators that reduce: sums, means, moments, exponentials over axes."""
+"""Building blocks of operators that reduce over axes: sums, means, moments and sums of exponentials."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def number(expr: Expr, value: float | Size) -> Expr:
 
 
 def places_of(context: Context, operand: Operand, rank: int) -> list[int]:
-    """The indices of the reduced dimensions, sorted; None or an empty list means all dimensions."""
+    """The indices of the dimensions that `operand` lists, sorted; None or an empty list means all `rank` dimensions."""
     if operand is None or operand == []:
         return list(range(rank))
     items = operand if isinstance(operand, list) else [operand]
@@ -67,14 +67,15 @@ def mean_of(expr: Expr, axes: Axes) -> Expr:
 @dataclass(frozen=True, slots=True)
 class Moments:
     """Mean and Σ(x - mean)² over axes. The exact mean is `mean` + `rest`: `rest` is what `mean` loses when it is
-    rounded to its type. `rest` is None where the values are not measured from the first of their row."""
+    rounded to its dtype. `rest` is None if the values are not summed as differences from the first of their row."""
 
     mean: Expr
     rest: Expr | None
     squares: Expr
 
     def centred(self, expr: Expr, scale: Expr) -> Expr:
-        """(expr - mean) · scale. Subtracting the rest of the mean costs nothing where products and sums are fused."""
+        """(expr - mean) · scale, with the exact mean. Subtracting `rest` costs nothing where products and sums are
+        fused."""
         if self.rest is None:
             return op("({0} - {1}) * {2}", expr, self.mean, scale)
         return op("({0} - {1}) * {2} - {3}", expr, self.mean, scale, op("{0} * {1}", self.rest, scale))
@@ -83,10 +84,10 @@ class Moments:
 def moments(expr: Expr, axes: Axes) -> Moments:
     """The moments of `expr` over `axes`; one pass can compute both.
 
-    Values are summed as differences from the first one of their row, so that no digits are lost where the mean is large
-    beside the deviations (Chan, Golub, LeVeque, "Algorithms for Computing the Sample Variance", 1983): the error of
-    float32 sums of values near 1e5 may exceed that of the mean. The part of the squares that comes from rounding the
-    mean is subtracted again: Σ(x - mean)² = Σ(x - mean - rest)² + n·rest².
+    Values are summed as differences from the first one of their row, so that no digits are lost if the mean is much
+    larger than the deviations (Chan, Golub, LeVeque, "Algorithms for Computing the Sample Variance", 1983): the error
+    of float32 sums of values near 1e5 may exceed that of the mean. The error of the squares that comes from rounding
+    the mean is corrected: Σ(x - mean)² = Σ(x - mean - rest)² + n·rest².
     """
     first, count = first_of(expr, axes), number(expr, dim_size(axes))
     if first is None:
@@ -127,7 +128,7 @@ def _slow(expr: Expr) -> bool:
 
 
 def exponentials(expr: Expr, axes: Axes) -> tuple[Expr, Expr, Expr]:
-    """Returns max x, exp(x - max), and the sum of these exponentials over `axes`."""
+    """Returns m = max x, exp(x - m) and Σ exp(x - m), with maximum and sum over `axes`."""
     top = reduce_over("max", expr, axes)
     power = op("ka_exp({0} - {1})", expr, top)
     joint = ("sumexp", expr, top) if isinstance(top, Reduce) else None

@@ -1,4 +1,4 @@
-"""Operators that reduce or scan: softmax family, norms, sums, variance, cumulative sums and products."""
+"""Lowers operators that reduce or scan: softmax, norms, sums, variance, cumulative sums and products."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def _simple(kind: str, dim_at: int = 1, keep_at: int = 2) -> Lowering:
 
 
 def _in_range(kind: str, expr: Expr, context: Context) -> Expr:
-    """A sum or product of integers, which is computed in int64_t, reduced to the range of the node's dtype. Values of
-    any other `kind` stay as they are.
+    """A sum or product of integers, which is computed in int64_t, wrapped to the range of the node's dtype. For any
+    other `kind` or dtype, `expr` itself.
     """
     return narrowed(expr, "i64", context.node.spec.dtype) if kind in ("sum", "prod") else expr
 
@@ -113,7 +113,7 @@ def _arg(kind: str) -> Lowering:
 
 
 def _correction(context: Context) -> tuple[Operand, float, bool]:
-    """(dims, correction, keepdim) of the var and std overloads."""
+    """(dims, correction, keepdim) of a `var` or `std` node, whichever overload it has."""
     overload = context.node.op.partition(".")[2]
     if overload == "correction":
         given = context.node.kwargs.get("correction", 1)
@@ -158,7 +158,7 @@ def _norm(context: Context) -> TensorExpr:
 
 
 def _length(expr: Expr, axes: Axes, order: float) -> Expr:
-    """The norm of order `order` over `axes`; the order may also be 0, inf or -inf."""
+    """The vector norm of order `order` over `axes`; the order may also be 0, inf or -inf."""
     size = op("ka_abs({0})", expr)
     if order == 2:
         return op("ka_sqrt({0})", reduce_over("sum", op("ka_square({0})", expr), axes))

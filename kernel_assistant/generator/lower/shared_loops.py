@@ -1,5 +1,5 @@
-"""Prepares operands for `broadcast`, which makes their dimensions the same loops: where one loop would then run along
-two dimensions of a tensor (`x + x.T`, `x[:, None] - x[None]`), an operand gets loops of its own.
+"""Prepares operands for `broadcast`, which makes their dimensions the same loops. If one loop would then run along two
+dimensions of a tensor (`x + x.T`, `x[:, None] - x[None]`), one operand gets new loops.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from kernel_assistant.generator.lower.positions import Position
 
 
 def sharing_loops(context: Context, values: list[TensorExpr]) -> list[TensorExpr]:
-    """The same values, such that `broadcast` can join their loops. Raises Unsupported if a value that needs other
-    loops contains a reduction, a scan or a window.
+    """The values, some with new loops, such that `broadcast` can join their loops. Raises Unsupported if a value that
+    needs new loops contains a reduction, a scan or a window.
     """
     if len(values) < 2:
         return values
@@ -48,7 +48,7 @@ def _clashes(context: Context, joined: list[Axes], value: TensorExpr, first: int
 
 
 def _met(context: Context, one: set[Axis], other: set[Axis]) -> bool:
-    """Whether some tensor varies along axes of both sets."""
+    """Whether some tensor varies both along an axis of `one` and along an axis of `other`."""
     for dims in context.shapes:
         axes = {axis for dim in dims for axis in resolve(dim)}
         if axes & one and axes & other:

@@ -1,4 +1,5 @@
-"""Windows and their spans: first and last positions, and the value outside of the tensor."""
+"""Windows and their spans: the first and last position that they cover, and the value of elements outside the
+tensor."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from kernel_assistant.generator.ir.sizes import Size
 
 
 def neutral(kind: str, ctype: str) -> Expr:
-    """The neutral element of the window's `kind`, which stands for positions outside the tensor."""
+    """The neutral element of the window's `kind`, which is used for positions outside the tensor."""
     if kind == "sum" or ctype == "bool":
         return Const(ctype, 0)
     return Op(ctype, "INT64_MIN", ()) if ctype == "int64_t" else Const(ctype, float("-inf"))
@@ -34,7 +35,7 @@ def always_inside(span: Span) -> bool:
 
 
 def start(span: Span) -> tuple[Index, Size]:
-    """The first position of each output's window, as index and offset."""
+    """The first position of the window of each output: offset + Σ coefficient·axis."""
     return ({} if span.out.size == 1 else {span.out: span.stride}), -span.padding
 
 

@@ -1,4 +1,4 @@
-"""Decides after lowering which windows stay loops, and which are written out as chains of loads."""
+"""Decides after lowering which windows remain loops, and which are unrolled to a chain of loads."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ FEWEST_NEIGHBOURS = 8
 
 
 def settle(program: LoopProgram) -> LoopProgram:
-    """Write out those windows that cannot be loops: windows inside other reductions, and windows whose axes were split
-    by views.
+    """Unrolls the windows that cannot be loops: windows inside other reductions, and windows whose axes were split by
+    views.
     """
     windows = [expr for expr in program.exprs if isinstance(expr, Window)]
     if not windows:
@@ -52,8 +52,8 @@ def _whole(window: Window) -> bool:
 
 
 def _beside(window: Window, outputs: list[Index]) -> bool:
-    """Whether elements that are neighbours in memory are neighbours along a dimension in which no window moves
-    (channels last). If the window is written out, its loads are then vectors along that dimension.
+    """Whether the neighbour of an output in memory has the same position in all dimensions of the window (channels
+    last). If such a window is unrolled, its loads are vectors.
     """
     moved: set[Axis] = set()
     for span in window.spans:
@@ -92,7 +92,7 @@ class _Chains(Rewriter):
 
 
 def window_axes(program: LoopProgram) -> tuple[set[Axis], set[Axis]]:
-    """Returns the axes inside windows, and the axes of the windows' outputs, after resolving."""
+    """Returns the resolved axes inside windows (sources and taps), and the resolved axes of the windows' outputs."""
     inside: set[Axis] = set()
     outside: set[Axis] = set()
     for expr in program.exprs:

@@ -1,5 +1,5 @@
 """Lowers max pooling with indices, and adaptive pooling whose windows differ in size. Both are fully unrolled: the
-expression has a load for each position of the window, and no loop."""
+expression has a load for each position of a window, and no loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ Step = tuple[Position, Expr]
 
 
 def _limited(name: str, steps: Sequence[Sequence[Step]]) -> list[tuple[Step, ...]]:
-    """All positions of a window, the last dimension fastest. Raises Unsupported if there are more than LONGEST."""
+    """All combinations of one step per dimension, the last dimension fastest. Raises Unsupported if there are more than
+    LONGEST."""
     positions = list(product(*steps))
     if len(positions) > LONGEST:
         raise Unsupported(f"{name} over {len(positions)} positions")
@@ -25,7 +26,8 @@ def _limited(name: str, steps: Sequence[Sequence[Step]]) -> list[tuple[Step, ...
 
 
 def _moved(expr: Expr, dims: Sequence[Axes], steps: tuple[Step, ...]) -> tuple[Expr, Expr | None]:
-    """Returns `expr` at one position of the window, and the condition under which that position exists."""
+    """Returns `expr` at one position of the window, and the condition under which this position exists (None:
+    always)."""
     guard: Expr | None = None
     for axes, (position, _) in zip(dims, steps, strict=True):
         expr = move(expr, axes, position) if axes else expr
@@ -34,8 +36,8 @@ def _moved(expr: Expr, dims: Sequence[Axes], steps: tuple[Step, ...]) -> tuple[E
 
 
 def largest_with_index(expr: Expr, dims: Sequence[Axes], spans: Sequence[Span]) -> tuple[Expr, Expr]:
-    """Returns the maximum and its position in the flattened dimensions. The first of equal elements wins; NaN counts as
-    the largest.
+    """Returns the maximum of each window and its position in the flattened dimensions. The first of equal elements
+    wins; NaN counts as the largest.
     """
     steps = [[_step(span, k) for k in range(span.size)] for span in spans]
     return _largest(expr, dims, spans, steps, [_first(span) for span in spans])
@@ -50,7 +52,8 @@ def largest_of_uneven(expr: Expr, dims: Sequence[Axes], spans: Sequence[Span]) -
 def _largest(
     expr: Expr, dims: Sequence[Axes], spans: Sequence[Span], steps: Sequence[Sequence[Step]], first: Sequence[Expr]
 ) -> tuple[Expr, Expr]:
-    """The maximum over the positions `steps`, and its flat position; `first` if no element is larger than -inf."""
+    """The maximum over the positions `steps`, and its flat position; the position `first` if no element is larger than
+    -inf."""
     best, index = neutral("max", expr.ctype), _flat(first, spans)
     for chosen in _limited("indices of maxima", steps):
         value, guard = _moved(expr, dims, chosen)
@@ -82,8 +85,8 @@ def _flat(positions: Sequence[Expr], spans: Sequence[Span]) -> Expr:
 
 
 def uneven(kind: str, expr: Expr, dims: Sequence[Axes], spans: Sequence[Span]) -> tuple[Expr, Expr]:
-    """Adaptive pooling over windows from ⌊o·in/out⌋ to ⌈(o+1)·in/out⌉. Returns the reduced values, and the number of
-    positions of each window.
+    """Adaptive pooling over windows from ⌊o·in/out⌋ to ⌈(o+1)·in/out⌉ for each output o. Returns the reduced values,
+    and the number of positions of each window.
     """
     steps, count = _uneven_steps(spans)
     reduced: Expr | None = None

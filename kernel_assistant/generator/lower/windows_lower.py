@@ -1,4 +1,4 @@
-"""Pooling operators → windows."""
+"""Lowers pooling operators to windows."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Lowering = Callable[[Context], TensorExpr | tuple[TensorExpr, ...]]
 
 
 class Pool:
-    """The last `dims` dimensions of `value`, over which a node pools, with their sizes in input and output. Reads
-    kernel, stride, padding and dilation from the node's arguments.
+    """The last `dims` dimensions of `value`, over which a node pools. Reads kernel size, stride, padding and dilation
+    from the node's arguments.
     """
 
     def __init__(self, context: Context, value: TensorExpr, dims: int) -> None:
@@ -31,7 +31,7 @@ class Pool:
             raise Unsupported(f"{context.node.op} over dimensions of free size")
 
     def numbers(self, position: int, name: str, default: list[int]) -> list[int]:
-        """An argument of the node as one number for each dimension; a single number counts for all of them."""
+        """An argument of the node as one integer for each pooled dimension; a single number counts for all of them."""
         given = self.context.argument(position, name)
         if given is None or given == []:
             return default
@@ -44,12 +44,12 @@ class Pool:
     def spans(
         self, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int], *, taps: bool = False
     ) -> list[Span]:
-        """A span for each pooled dimension."""
+        """One span for each pooled dimension; with `taps`, each span has a `tap` axis for weights."""
         sizes = zip(self.inputs, self.outputs, kernel, stride, dilation, padding, strict=True)
         return [Span(Axis(size), Axis(out), k, s, d, p, Axis(k) if taps else None) for size, out, k, s, d, p in sizes]
 
     def written_out(self, spans: list[Span]) -> tuple[list[Axes], tuple[Axes, ...]]:
-        """Returns the axes of the pooled input dimensions, and the axes of all dimensions of the result."""
+        """Returns the axes of the input in the pooled dimensions, and the axes of all dimensions of the result."""
         out = tuple(() if span.out.size == 1 else (span.out,) for span in spans)
         return list(self.value.dims[self.first :]), (*self.value.dims[: self.first], *out)
 
@@ -80,7 +80,7 @@ class Pool:
 
 
 def _everything(span: Span) -> bool:
-    """Whether the span has a single output, whose window covers the whole dimension once."""
+    """Whether the span has a single output, whose window covers each position of the dimension exactly once."""
     return (span.out.size, span.padding, span.dilation, span.size) == (1, 0, 1, span.source.size)
 
 
@@ -141,8 +141,8 @@ def _avg_pool(dims: int) -> Lowering:
 
 
 def _count(span: Span, include: bool) -> tuple[int, Expr | None]:
-    """Returns two factors of the number of positions by which an average is divided: a constant one, and one that
-    depends on the output (None if there is none).
+    """Two factors whose product is the divisor of an average: a constant, and an expression that depends on the output
+    position, None if none does.
     """
     padding, size = span.padding, span.source.size
     assert isinstance(size, int)

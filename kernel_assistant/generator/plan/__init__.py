@@ -1,1 +1,1 @@
-"""Cuts a graph into parts and joins their launches."""
+"""Cuts a graph into parts, one for each kernel or call, and joins their launches."""

@@ -1,9 +1,9 @@
 """Changes convolutions to the memory order channels-last, which is how cuDNN's engines for tensor cores read memory.
 
-For tensors with channels first, cuDNN reorders memory before and after by kernels of its own. Here our kernels do that,
-together with elementwise work that has to be done anyway. Measured on an H200: cuDNN itself is 1.3 to 3 times faster.
-Operators after a convolution stay in that order as far as possible (`channels_last_readers.py`); values that must have
-channels first are transposed at the end.
+For tensors with channels first, cuDNN reorders memory before and after by kernels of its own. Here kernels of the
+generator reorder it, fused with elementwise work. Measured on an H200: cuDNN itself is 1.3 to 3 times faster. Operators
+after a convolution keep that order as far as possible (`channels_last_readers.py`); values that must have channels
+first are transposed at the end.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ def channels_last(
     around_norms: bool = True,
     depthwise: Depthwise = "",
 ) -> OpGraph:
-    """Returns the graph with the layout channels-last for the convolutions in `able`, if they are large enough
-    together, and for operators after them that support it.
+    """Returns the graph with the layout channels-last for the convolutions in `able`, if together they have enough
+    elements, and for operators after them that support it.
 
     A 1×1 convolution without groups takes that layout only if elementwise work connects it with a larger convolution:
     between depthwise ones, as in MobileNet, each would need two copies. A convolution whose input is given with
-    channels last uses that order in any case, unless it is in `stay`. The second launch of a norm over groups computes
-    the elementwise work before the norm again; where other nodes read that work too, only with `around_norms`.
-    Depthwise convolutions take the layout only if `depthwise` says what computes them.
+    channels last uses that order in any case, unless it is in `stay`. The second launch of a norm over groups
+    recomputes the elementwise work before the norm; if other nodes read that work too, only with `around_norms`.
+    Depthwise convolutions take the layout only if `depthwise` says whether a library or a kernel computes them.
     """
     single = [node for node in graph.nodes if operator(node) in CONVOLUTIONS and _has_single_channels(node, graph)]
     separate = {node.name for node in single if depthwise and _is_depthwise(node, graph)}
@@ -86,8 +86,8 @@ def channels_last(
 
 
 def _in_one_piece(graph: OpGraph, convolutions: set[str], some: set[str]) -> set[str]:
-    """The names of the values that elementwise work, norms, pooling, joins and `convolutions` connect with a value
-    in `some`. An input of the graph connects only the convolutions that read it."""
+    """The names of all values that are connected with a value in `some` through elementwise work, norms, pooling, joins
+    and `convolutions`. An input of the graph connects only the convolutions that read it."""
     neighbours = defaultdict[str, set[str]](set)
     specs = {node.name: node.spec for node in graph.nodes}
     for node in graph.nodes:
@@ -123,7 +123,8 @@ def has_convolutions(graph: OpGraph) -> bool:
 
 
 def _is_short_depthwise(node: Node, graph: OpGraph) -> bool:
-    """Whether the node is a depthwise convolution whose windows our kernels write out, as vectors of channels."""
+    """Whether the node is a depthwise convolution with windows so small that the generator unrolls them, with vector
+    loads along the channels."""
     if not _is_depthwise(node, graph):
         return False
     positions = product([parse_size(size) for size in graph.spec(references(node)[1]).shape[2:]])
@@ -136,7 +137,8 @@ def has_depthwise(graph: OpGraph) -> bool:
 
 
 def _can_turn(node: Node, graph: OpGraph) -> bool:
-    """Whether the node is a convolution of dense images and filters with enough channels."""
+    """Whether the node is a convolution that can be changed to channels last: images and filters are contiguous with
+    channels first, and there are enough channels."""
     if operator(node) not in CONVOLUTIONS or len(node.spec.shape) not in (4, 5):
         return False
     x, w = (spec_of(graph, operand) for operand in node.args[:2])
@@ -170,7 +172,7 @@ def _elements(node: Node, graph: OpGraph) -> int:
 
 
 def _is_given(node: Node, graph: OpGraph) -> bool:
-    """Whether the input of a convolution has channels last, but its result or its filter does not."""
+    """Whether the input of a convolution already has channels last, but its result or its filter does not."""
     if operator(node) not in CONVOLUTIONS or len(node.spec.shape) not in (4, 5):
         return False
     x, w = (spec_of(graph, operand) for operand in node.args[:2])
@@ -180,7 +182,7 @@ def _is_given(node: Node, graph: OpGraph) -> bool:
 
 
 def _lies_last(spec: TensorSpec) -> bool:
-    """Whether a dense tensor has channels last. A filter with one channel or one element has both orders."""
+    """Whether a dense tensor has channels last. A filter with one channel or one spatial element has both orders."""
     return is_channels_last(spec) or spec.shape[1] == "1" or all(size == "1" for size in spec.shape[2:])
 
 
@@ -201,11 +203,11 @@ def _has_groups(node: Node, graph: OpGraph) -> bool:
 
 
 class _Rewrite:
-    """Rewrites the nodes in order. `last` are the values that have channels last because of the rewriting, `turned` the
-    copies in that order, `copies` the copies by value and operator; `readers` has the names of the nodes that read a
-    value. `again` maps a value that is computed a second time to the name that nodes read from then on. `given` are the
-    values that keep the order that the graph states: its results, and what the nodes in `stay`, PyTorch's own calls,
-    read.
+    """Rewrites the nodes in order. `last` has the values that are rewritten to channels last, `turned` the copies with
+    channels last, `copies` all copies by value and operator, `readers` the names of the nodes that read a value.
+    `again` maps a value that is computed a second time to the name of the second value, which later nodes read. `given`
+    has the values that keep the memory order of the graph: its results, and the values that PyTorch's own calls
+    (`stay`) read.
     """
 
     def __init__(
@@ -257,8 +259,8 @@ class _Rewrite:
             self._as_given(node)
 
     def _beside(self, node: Node) -> Node:
-        """The node with other operands replaced by their copies with channels last, if one operand has that order: all
-        operands of a `cat` of channels; for elementwise nodes, those of which such a copy exists.
+        """The node, if one operand has channels last with the other operands replaced by copies in that order: all of
+        them for a `cat` of channels; for elementwise nodes, those of which such a copy already exists.
         """
         if not any(name in self.last for name in references(node)):
             return node
@@ -268,8 +270,8 @@ class _Rewrite:
         return renamed(node, copies) if copies and is_elementwise(node) else node
 
     def _pooled(self, node: Node) -> Node:
-        """The node. A pooling between convolutions with channels last reads the copy of its operand that these read,
-        too.
+        """The node; if it is a pooling between convolutions with channels last, it reads the same copy of its operand
+        as the convolutions before it.
         """
         readers = self.readers[node.name]
         if not is_pool(node) or not readers or not readers <= self.chosen:
@@ -282,9 +284,9 @@ class _Rewrite:
         return renamed(node, {source: self._copied(source, COPY)})
 
     def _norm(self, node: Node) -> Node:
-        """Adds the nodes that compute the moments of a norm over groups in another launch, and returns the remaining
-        node of the norm; returns any other node as it is. Elementwise work before the norm is computed in both
-        launches, so that its result is not written to memory between them.
+        """Splits a norm over groups in two launches: adds the nodes that compute its moments, and returns the node that
+        normalizes. Any other node is returned unchanged. Both launches compute the elementwise work before the norm, so
+        that its result is not written to memory between them.
         """
         source = references(node)[0]
         two = norm_in_two(node, self.specs[source])
@@ -293,8 +295,8 @@ class _Rewrite:
         return renamed(two[-1], {source: self._again(source, node.name)}) if len(two) > 1 else node
 
     def _again(self, name: str, norm: str) -> str:
-        """The name of the value `name` as the second launch of `norm` recomputes it from values in memory; `name`
-        itself if it is not recomputed.
+        """The name of a second value that is equal to `name`, which the second launch of `norm` recomputes from values
+        in memory; `name` itself if the value is not recomputed.
         """
         if name in self.again:
             return self.again[name]
@@ -335,7 +337,7 @@ class _Rewrite:
             self._as_given(node)
 
     def _by_channels(self, name: str) -> str:
-        """The name of a copy of a depthwise convolution's filter with channels innermost."""
+        """The name of a copy of the depthwise filter `name` with channels innermost."""
         if (name, BY_CHANNELS) not in self.copies:
             spec = self.specs[name]
             channels, _, *kernel = map(parse_size, spec.shape)
@@ -348,8 +350,8 @@ class _Rewrite:
         return self.copies[name, BY_CHANNELS]
 
     def _as_given(self, node: Node) -> None:
-        """Handles a value in `given`: computes it under another name, then writes it in the memory order that the
-        graph states.
+        """Handles a value in `given`: renames the node that was added last, and adds a copy of its value, with the
+        original name, in the memory order that the graph states.
         """
         inner = self.nodes.pop()
         name = f"{node.name}_{COPY}"
@@ -364,8 +366,8 @@ class _Rewrite:
         self.specs[node.name] = node.spec
 
     def _copied(self, name: str, op: str) -> str:
-        """The name of a copy of a value in the memory order that `op` stands for: COPY for channels last, COPY_BACK for
-        channels first. Each value is copied only once. A value that already has channels last is not copied.
+        """The name of a copy of the value `name`, with channels last if `op` is COPY, with channels first if it is
+        COPY_BACK. Each value is copied only once. For COPY, a value that already has channels last is not copied.
         """
         if op == COPY and (name in self.last or _lies_last(self.specs[name])):
             return name

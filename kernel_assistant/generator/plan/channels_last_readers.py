@@ -1,4 +1,5 @@
-"""Decides which operators can read a tensor with channels last without a copy, and in which order they then write."""
+"""Decides which operators can read a tensor with channels last without a copy, and which of them then write their
+result with channels last."""
 
 from __future__ import annotations
 
@@ -33,13 +34,14 @@ def is_elementwise(node: Node) -> bool:
 
 
 def is_per_element(node: Node) -> bool:
-    """Whether each element of the result can be recomputed from the elements of the operands at the same position."""
+    """Whether each element of the result depends only on the elements of the operands at the same position (and on
+    statistics of its channel)."""
     given = ("batch_norm", "_native_batch_norm_legit_no_training", "getitem")
     return is_elementwise(node) or operator(node) in given
 
 
 def joins_channels(node: Node) -> bool:
-    """Whether the node joins tensors along their channels."""
+    """Whether the node is a `cat` along the channel dimension."""
     if operator(node) not in ("cat", "concat", "concatenate"):
         return False
     return argument(node, 1, "dim", 0) in (1, 1 - len(node.spec.shape))
@@ -59,7 +61,7 @@ def reads_any_order(node: Node, read: TensorSpec, dims: dict[str, int]) -> bool:
 
 
 def follows(node: Node, read: TensorSpec) -> bool:
-    """Whether the node, which reads a tensor with channels last, writes one too: with the same sizes, or pooled."""
+    """Whether the node, which reads a tensor `read` with channels last, writes its result with channels last too."""
     if node.spec.strides is not None or len(node.spec.shape) != len(read.shape):
         return False
     if joins_channels(node):
@@ -110,7 +112,7 @@ def _grouped(node: Node, read: TensorSpec) -> tuple[int | None, Operand, Operand
 
 
 def _pools_beside(node: Node, read: TensorSpec) -> bool:
-    """Whether a pooling window is small enough to be written out as loads of vectors of channels."""
+    """Whether a pooling window is small enough to be unrolled, with vector loads along the channels."""
     if "with_indices" in node.op or (fixed(read.shape[1]) or 0) < FEWEST_NEIGHBOURS:
         return False
     before, after = ([size for one in shape[2:] if (size := fixed(one))] for shape in (read.shape, node.spec.shape))
@@ -125,7 +127,7 @@ def _pools_beside(node: Node, read: TensorSpec) -> bool:
 
 
 def _count(sizes: list[int], dims: int) -> int:
-    """The number of positions in a window. A single size counts for every dimension."""
+    """The number of positions in a window of `dims` dimensions. A single size counts for every dimension."""
     return math.prod(sizes) if len(sizes) > 1 else math.prod(sizes) ** dims
 
 

@@ -1,4 +1,5 @@
-"""Combines parts, with a schedule for each, into launches in order, buffers between them, and sources."""
+"""Combines parts, with a schedule for each, into a list of launches in order, the buffers between them, and the
+sources."""
 
 from __future__ import annotations
 
@@ -30,8 +31,9 @@ EmitNest = Callable[[LoopNest, Schedule], Emitted]
 
 @dataclass(slots=True)
 class Composed:
-    """`prepare` are the launches whose results, the buffers in `packed`, depend on parameters alone; `parts` has
-    the nodes of the graph that each part computes."""
+    """The sources (`units`), launches and buffers of a candidate. `prepare` are launches that run once, because their
+    results, the buffers in `packed`, depend on parameters alone; `parts` has the graph's nodes that each part computes.
+    """
 
     units: list[KernelSource] = field(default_factory=list)
     launches: list[Launch] = field(default_factory=list)
@@ -42,8 +44,8 @@ class Composed:
 
 
 def compose(graph: OpGraph, partition: Partition, schedule: Schedule, emit_nest: EmitNest) -> Composed:
-    """Sources, launches and buffers of all parts; parts that are alike share their kernels. Raises Unsupported if the
-    schedule does not fit the parts, or if a part cannot be written.
+    """The sources, launches and buffers of all parts. Parts that are equal except for names share their kernels. Raises
+    Unsupported if the schedule does not fit the parts, or if a part cannot be written.
     """
     if schedule.form != "parts" or len(schedule.parts) != len(partition.parts):
         raise Unsupported(f"schedule {schedule.form} for a graph of {len(partition.parts)} parts")
@@ -68,14 +70,14 @@ def compose(graph: OpGraph, partition: Partition, schedule: Schedule, emit_nest:
 
 
 def _nodes(graph: OpGraph, part: SubGraph) -> tuple[str, ...]:
-    """The nodes of the graph from which the nodes of the part were made."""
+    """The names of the nodes of `graph` from which the nodes of the part were made."""
     own = {node.name for node in graph.nodes}
     names = (_given(node.name, own) for node in part.graph.nodes)
     return tuple(dict.fromkeys(name for name in names if name))
 
 
 def _given(name: str, own: set[str]) -> str:
-    """The node from which the node `name` was made: `n5` for `n5_0`; "" if there is none."""
+    """The name in `own` from which the node `name` was made: `n5` for `n5_0`; "" if there is none."""
     while name not in own and "_" in name:
         name = name.rpartition("_")[0]
     return name if name in own else ""
@@ -116,8 +118,8 @@ def _emit_template(graph: OpGraph, template: Template, schedule: Schedule, prefi
 
 
 def _as_in(first: SubGraph, part: SubGraph, names: dict[str, str]) -> dict[str, str]:
-    """The buffers of `part`, by the names that its values have in `first`, a part that is alike. `names` has the
-    buffers by their names in `part`.
+    """Maps the names of values in `first`, a part with the same kernel, to the buffers of `part`. `names` maps the
+    names of values in `part` to its buffers.
     """
     own = {one.name: other.name for one, other in zip(part.graph.inputs, first.graph.inputs, strict=True)}
     return {own.get(name, name): buffer for name, buffer in names.items()}
@@ -129,11 +131,10 @@ def _rewired(launch: Launch, names: dict[str, str]) -> Launch:
 
 
 class _Buffers:
-    """Where each value of the whole graph is: an input, an output, or a slot of scratch memory.
+    """Assigns a buffer to each value of the whole graph: an input, an output, or a slot of scratch memory.
 
-    Values of the same type share a slot if no part needs both. Large values choose first, so that small ones use
-    existing slots. Values that PyTorch computes have buffers of their own, at the addresses that PyTorch chose. Values
-    that are computed once have buffers of their own, too.
+    Values of the same dtype share a slot if no part needs both. Large values choose first, so that small ones use
+    existing slots. Values that PyTorch computes, and values that are computed once, have buffers of their own.
     """
 
     def __init__(self, graph: OpGraph, partition: Partition) -> None:
@@ -164,8 +165,8 @@ class _Buffers:
         return size_value(value.count, self.dims)
 
     def _take_slot(self, value: _Lifetime) -> None:
-        """Choose the smallest slot that is free while the value is needed, or add one. The first value of each slot is
-        its largest.
+        """Assigns to `value` the smallest slot that no other value uses during its lifetime, or a new slot. The first
+        value of each slot is its largest.
         """
         free = [
             number
@@ -179,7 +180,7 @@ class _Buffers:
         self.place[value.name] = f"between{chosen}"
 
     def names(self, part: SubGraph) -> dict[str, str]:
-        """Maps the names that a part has for its inputs and outputs to buffers."""
+        """Maps the names of a part's inputs and outputs to buffers."""
         for name in part.outputs:
             if name not in self.place and part.once:
                 self.place[name] = self._own(part, name, self.packed, "packed")
@@ -209,8 +210,8 @@ class _Buffers:
 
 @dataclass(frozen=True, slots=True)
 class _Lifetime:
-    """The lifetime of a value, as indices of the subgraphs (parts) in order: part `first` computes the value, and part
-    `last` is the last one that reads it (`first` if none does)."""
+    """The lifetime of a value: the part with index `first` computes it, and the part with index `last` is the last one
+    that reads it (`first` if none does)."""
 
     name: str
     spec: TensorSpec

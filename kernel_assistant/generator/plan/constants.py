@@ -1,7 +1,7 @@
-"""Finds the values that are computed from parameters alone and that a library reads, or that are a sum or a copy of a
-fixed size: they are computed once, in the plan's `prepare`.
+"""Finds the values that depend on parameters alone and are worth computing once, in the plan's `prepare`: operands of
+libraries, sums, and copies of a fixed size.
 
-Other values of parameters stay in the kernels that read them, where they cost nothing.
+The kernels that read other such values compute them at each call, where they cost nothing.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ def constants(graph: OpGraph, groups: Iterable[Collection[str]], stay: Collectio
     """Names of the nodes to compute once, which all depend on parameters alone: operands of library groups, sums,
     copies of a fixed size, the nodes from which these are computed, and the nodes computed from them.
 
-    Views are left out: every part that reads them has its own. So are values that the graph returns, and nodes in
-    `stay`, PyTorch's calls, which are both computed at each call.
+    Views are left out, because each part that reads a view computes it itself. Values that the graph returns, and nodes
+    in `stay`, which PyTorch computes, are left out, because they are computed at each call.
     """
     given = {value.name for value in graph.inputs if value.kind != "input"}
     grouped = {name for group in groups for name in group}
@@ -39,8 +39,8 @@ def constants(graph: OpGraph, groups: Iterable[Collection[str]], stay: Collectio
 
 
 def _returned(graph: OpGraph) -> set[str]:
-    """The values that the graph returns, also as a view of them: they are written at each call, so nothing that is
-    computed once may read them."""
+    """The values that the graph returns, and the values of which it returns views. They are written at each call, so no
+    value that is computed once may depend on them."""
     returned = set(graph.outputs)
     for node in reversed(graph.nodes):
         if node.name in returned and operator(node) in FREE:
@@ -49,12 +49,13 @@ def _returned(graph: OpGraph) -> set[str]:
 
 
 def _is_copy_of_one_size(node: Node) -> bool:
-    """Whether the node is a copy whose size does not depend on the inputs: others would be kept for each size."""
+    """Whether the node is a copy whose size does not depend on the inputs. Other copies would be needed for
+    each size."""
     return operator(node) == COPY and all(size.isdigit() for size in node.spec.shape)
 
 
 def _with_operands(wanted: set[str], known: dict[str, Node]) -> None:
-    """Add the nodes from which the wanted nodes are computed."""
+    """Adds to `wanted` the nodes from which the nodes in it are computed."""
     for name in reversed(known):
         if name in wanted:
             wanted.update(other for other in references(known[name]) if other in known)

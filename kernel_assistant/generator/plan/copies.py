@@ -1,5 +1,5 @@
-"""Copies operands that a library or a scan cannot read from where they are in memory: a separate part writes them in
-the required order.
+"""Adds copies of operands whose memory layout a library or a scan cannot read: a separate part writes them in the
+required order.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def with_readable_operands(
     depthwise: Depthwise = "",
 ) -> tuple[OpGraph, Groups]:
     """The graph with copies before those products and convolutions that need them (except those in `stay`), and the
-    groups of nodes that libraries compute. Convolutions are turned to channels last if `last`; for `around_norms`
+    groups of nodes that libraries compute. With `last`, convolutions are changed to channels last; for `around_norms`
     and `depthwise` see `channels_last`.
     """
     groups = library_nodes(graph, target)
@@ -65,16 +65,16 @@ def _listed(graph: OpGraph, target: str) -> set[str]:
 
 
 def with_copies(graph: OpGraph, calls: set[str], strided: Collection[str] = ()) -> OpGraph:
-    """The graph with a copy of each operand of `calls` that is read through views. For calls in `strided` it also has
-    copies of operands whose order in memory differs from that of their dimensions.
+    """The graph with a copy of each operand of the nodes `calls` that is read through views. Nodes in `strided` also
+    get copies of operands whose order in memory differs from that of their dimensions.
     """
     known = {node.name: node for node in graph.nodes}
     nodes: list[Node] = []
     renamed: dict[tuple[str, bool], str] = {}
 
     def copied(name: str, any_order: bool) -> str:
-        """The name of the copy of a value; its own name if it needs no copy. A transposed matrix is copied as it is in
-        memory, then transposed.
+        """The name of a copy of the value `name`; `name` itself if it needs no copy. For a transposed matrix, the
+        matrix is copied, and the copy is then transposed.
         """
         node, spec = known.get(name), graph.spec(name)
         free = node is not None and _is_free(node, known)
@@ -106,8 +106,8 @@ def with_copies(graph: OpGraph, calls: set[str], strided: Collection[str] = ()) 
 
 
 def with_storage(graph: OpGraph) -> OpGraph:
-    """The graph with a copy of each operand of `as_strided` that has no buffer of its own, laid out as PyTorch's own
-    copy.
+    """The graph with a copy of each operand of `as_strided` that has no buffer; the copy has the strides of the operand
+    in PyTorch.
     """
     known = {node.name: node for node in graph.nodes}
     nodes: list[Node] = []

@@ -1,5 +1,5 @@
-"""Estimates the time of a part roughly: enough to choose between ways to cut a graph, and to decide which part to tune
-first.
+"""Estimates the time of a part roughly, but well enough to choose between ways to cut a graph, and to decide which part
+to tune first.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ COSTLY = 16
 def elements(spec: TensorSpec, dims: dict[str, int]) -> int:
     count = 1
     for size in spec.shape:
-        count *= size_value(parse_size(size), dims)
+        count *= int(size_value(parse_size(size), dims))
     return count
 
 
 def moved_bytes(graph: OpGraph) -> int:
-    """The bytes of all inputs and outputs at the base sizes."""
+    """The bytes of all inputs and outputs at the base sizes of the free dimensions."""
     specs = [value.spec for value in graph.inputs] + [graph.spec(name) for name in graph.outputs]
     return sum(elements(spec, graph.dims) * DTYPE_BYTES[spec.dtype] for spec in specs)
 
@@ -44,12 +44,12 @@ def part_seconds(graph: OpGraph, nest: LoopNest | None, target: str) -> float:
 
 
 def least_seconds(graph: OpGraph, target: str) -> float:
-    """A lower bound of `part_seconds`, whatever the nest of the part."""
+    """A lower bound of `part_seconds` that does not depend on the nest of the part."""
     return part_seconds(graph, None, target)
 
 
 def _operations(nest: LoopNest, dims: dict[str, int]) -> int:
-    """The number of operations of a nest. Each expression counts as often as the loops around it run."""
+    """The number of scalar operations of a nest. Each expression counts as often as the loops around it run."""
     around = size_value(nest.size([*nest.outer, *nest.inner]), dims)
     if nest.family == "window":
         return around * _window_operations(nest)
@@ -61,7 +61,7 @@ def _operations(nest: LoopNest, dims: dict[str, int]) -> int:
 
 
 def _window_operations(nest: LoopNest) -> int:
-    """The number of operations for one output. Work inside a window counts once for each of the window's positions."""
+    """The number of scalar operations for one output. Work inside a window counts once for each of its positions."""
     plan = plan_windows(nest)
     windows = sum(part.count * sum(_weight(expr) for expr in part.body) for part in plan.parts)
     return windows + sum(_weight(expr) for expr in (*plan.steady, *plan.body))
@@ -72,7 +72,7 @@ def _weight(expr: Expr) -> int:
 
 
 def _fits_registers(nest: LoopNest) -> bool:
-    """Whether values that a later pass reads probably stay in registers, so that they need not be recomputed."""
+    """Whether the values that a later pass reads probably fit into registers, so that no pass recomputes them."""
     size = nest.size(nest.reduced)
     most = {"rows": 65536, "cols": 256}.get(nest.family, 0)
     return isinstance(size, int) and size <= most

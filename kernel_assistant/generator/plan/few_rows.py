@@ -1,8 +1,8 @@
-"""Linear layers of few rows, as while a language model writes a token, computed by our own kernels. CUDA; see
-docs/language_models.md.
+"""Replaces linear layers of few rows, as when a language model generates a token, by a kernel of the generator. CUDA
+only; see docs/language_models.md.
 
-Such a product reads its weights once, so it takes the time of reading them. One kernel computes all layers that read
-the same rows.
+Such a product takes the time of reading its weights, which it reads once. One kernel computes all layers that read the
+same rows.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ MOST_LAYERS = 8
 
 
 def with_few_rows(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpGraph:
-    """The graph with all linear layers of few rows, except for nodes in `stay`, replaced by nodes that kernels compute;
-    the graph itself if there is none."""
+    """The graph with all linear layers of few rows, except for nodes in `stay`, replaced by `ka_linears` nodes; the
+    graph itself if it has no such layer."""
     values = Resolver(graph)
     order = {name: position for position, name in enumerate([*(one.name for one in graph.inputs), *values.nodes])}
     varying = varying_values(graph)
@@ -56,8 +56,7 @@ def with_few_rows(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpGraph
 
 
 def varying_values(graph: OpGraph) -> frozenset[str]:
-    """Names of all values that depend on inputs of the module. Products of parameters alone are computed once, each by
-    itself."""
+    """The names of all values that depend on inputs of the module, and not on parameters alone."""
     names = {value.name for value in graph.inputs if value.kind == "input"}
     for node in graph.nodes:
         if names.intersection(references(node)):
@@ -66,7 +65,7 @@ def varying_values(graph: OpGraph) -> frozenset[str]:
 
 
 def _is_there(node: Node, order: dict[str, int], first: Node) -> bool:
-    """Whether the weight and bias of a layer are available where the layer `first` of its group is computed."""
+    """Whether all operands of the layer `node` are computed before the layer `first` of its group."""
     return all(order[name] < order[first.name] for name in references(node))
 
 

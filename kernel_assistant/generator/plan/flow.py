@@ -1,5 +1,5 @@
-"""Finds which node reads which and the order in which nodes are put into parts, and extracts the sub-graph of an
-interval of this order.
+"""Finds which nodes read which values, and an order of the nodes in which intervals become parts. Extracts the
+sub-graph of an interval.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class NodeGroup:
 
 
 class Flow:
-    """An expanded graph, ready to be cut.
+    """A graph whose composite operators are expanded, ready to be cut into parts.
 
     `same` maps a reshape to the value that is read instead of it; `wanted` has the value that is written for each
     output of the graph. Nodes in `stay` are calls of PyTorch. `order`: "depth first" from the outputs; in "libraries
@@ -89,8 +89,8 @@ class Flow:
         return name in FREE and node.name not in self.stay
 
     def _outputs(self) -> list[str]:
-        """The value to write for each output of the graph. For an output that is a reshape of a node's value, this is
-        that value, unless another output needs it.
+        """The value to write for each output of the graph. For an output that is a reshape of a node's value, that
+        value is written, unless it is written for another output.
         """
         wanted: list[str] = []
         for name in self.graph.outputs:
@@ -116,14 +116,14 @@ class Flow:
         return self.once.issuperset(unit.nodes)
 
     def roots(self, name: str) -> list[str]:
-        """The written values and inputs from which `name` is computed."""
+        """The values in memory from which `name` is computed, itself or through nodes that cost nothing."""
         if name not in self.free:
             return [name]
         return [root for item in references(self.nodes[name]) for root in self.roots(item)]
 
     def _order(self, wanted: list[str]) -> None:
-        """Order the nodes depth first from the outputs, so that neighbours depend on each other. Raises Unsupported if
-        two groups wait for each other.
+        """Orders the nodes depth first from the outputs, so that neighbours depend on each other. Raises Unsupported if
+        a group depends on its own results.
         """
         begun: set[NodeGroup] = set()
         done: set[NodeGroup] = set()
@@ -144,7 +144,7 @@ class Flow:
             stack += [(self.unit_of[root], False) for root in reversed(read) if root in self.nodes]
 
     def _hoist(self) -> None:
-        """Move each library group to directly after the previous one, unless it needs a kernel between them."""
+        """Moves each library group directly behind the previous one, unless it depends on a kernel between them."""
         units: list[NodeGroup] = []
         for unit in self.units:
             at = len(units)
@@ -158,7 +158,7 @@ class Flow:
         self.units = units
 
     def _sink(self) -> None:
-        """Move each elementwise node to directly before the first group that reads it."""
+        """Moves each elementwise node directly before the first group that reads it."""
         readers: dict[NodeGroup, set[NodeGroup]] = defaultdict(set)
         for unit in self.units:
             for root in (root for name in unit.nodes for root in self._read(name) if root in self.nodes):
@@ -174,13 +174,13 @@ class Flow:
 
     def _read(self, name: str) -> list[str]:
         """The values that a node reads: inputs of the graph and results of nodes outside its own group. A node that
-        computes nothing (a reshape, a slice) is replaced by the values it reads itself.
+        computes nothing (a reshape, a slice) is replaced by the values that it reads.
         """
         own = self.unit_of[name].nodes
         return [root for item in references(self.nodes[name]) for root in self.roots(item) if root not in own]
 
     def _find_readers(self, wanted: list[str]) -> None:
-        """Note for each value the number of the last group that reads it; outputs of the graph count as read after the
+        """Sets for each value the number of the last group that reads it; outputs of the graph count as read after the
         last group.
         """
         self.last_reader: dict[str, int] = {}
@@ -214,8 +214,8 @@ class Flow:
         return graph, tuple(outside), outputs
 
     def _take(self, name: str, own: set[str], taken: dict[str, Node], outside: dict[str, str]) -> None:
-        """Add a node to the part's nodes `taken`, with the views that it reads, and note in `outside` the values that
-        come from other parts.
+        """Adds a node to the part's nodes `taken`, with the views that it reads. `outside` maps the values that other
+        parts compute to their names in this part, and is extended.
         """
         for item in references(self.nodes[name]):
             if item in taken or item in outside or item in own:
@@ -232,8 +232,8 @@ class Flow:
         taken[name] = self.nodes[name]
 
     def _own_name(self, name: str, outside: dict[str, str]) -> str:
-        """The name of an input of a part: the value's own name if it is a canonical graph's, else the first free one of
-        x0, x1, …
+        """The name that a part gives to the value `name` of another part: `name` itself if it has the canonical form,
+        otherwise the first free one of x0, x1, …
         """
         if CANONICAL.fullmatch(name):
             return name
@@ -247,8 +247,8 @@ class Flow:
         return self.given[name].path if name == inside and name in self.given else ""
 
     def reshaped(self, name: str) -> str:
-        """The written value or input that has the same elements in the same order as the reshape `name`; `name` itself
-        if there is no such value.
+        """The written value or input of which `name` is a reshape, with the same elements in the same order; `name`
+        itself if there is no such value.
         """
         root = name
         while root in self.free and operator(self.nodes[root]) in RESHAPES and not self._trains(root):
@@ -268,8 +268,8 @@ class Flow:
         return self.layout(name).strides is None
 
     def layout(self, name: str) -> TensorSpec:
-        """The memory layout of a value: inputs and outputs as the graph states; others as PyTorch laid them out if that
-        is dense, else contiguous.
+        """The shape, dtype and strides that a value has in memory: inputs and outputs as the graph states, other values
+        as in PyTorch if they are dense there, otherwise contiguous.
         """
         spec = self.specs[name]
         if spec.strides is None or name in self.given or name in self.graph.outputs:
@@ -280,7 +280,7 @@ class Flow:
 
 
 def _with_copies(graph: OpGraph) -> OpGraph:
-    """Adds copies if the graph returns a value twice, or returns an input."""
+    """The graph with copies of outputs that it returns twice or that are its inputs."""
     given = {value.name for value in graph.inputs}
     nodes, outputs = list(graph.nodes), []
     for number, name in enumerate(graph.outputs):

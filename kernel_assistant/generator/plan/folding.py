@@ -46,8 +46,8 @@ def with_folded_norms(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpG
 def _norm_behind(
     node: Node, graph: OpGraph, readers: dict[str, list[Node]], constant: set[str]
 ) -> tuple[Node, Node] | None:
-    """The norm that is the only reader of the convolution `node`, and the node whose value is the norm's result.
-    None if the norm cannot be folded, or if there is no such norm."""
+    """The norm that is the only reader of the convolution `node`, and the node that gives the norm's result (the norm
+    itself or a `getitem`). None if there is no such norm, or if it cannot be folded."""
     if operator(node) not in PLAIN_CONVOLUTIONS or node.spec.dtype in HALVES or node.spec.strides is not None:
         return None
     (norm, *others) = readers.get(node.name, [None])
@@ -75,13 +75,14 @@ def _trains(norm: Node) -> bool:
 
 
 def _alike(graph: OpGraph, name: str, node: Node) -> bool:
-    """Whether a parameter is a dense vector of the convolution's own type."""
+    """Whether the parameter `name` is a dense vector of the dtype of the convolution `node`."""
     spec = graph.spec(name)
     return spec.dtype == node.spec.dtype and len(spec.shape) == 1 and spec.strides is None
 
 
 def _folded(graph: OpGraph, node: Node, norm: Node, last: Node) -> list[Node]:
-    """The convolution with the norm's factors in its filters, under the name of the norm's result."""
+    """Nodes that compute the filters and the bias with the norm's factors, and the convolution with these, under the
+    name of the norm's result."""
     writer = NodeWriter(graph, node)
     weight, shift, mean, variance = norm.args[1:5]
     filters, bias = node.args[1], writer.argument(2, "bias")

@@ -1,4 +1,5 @@
-"""Cuts a graph into parts, in order. Each part is a loop nest, a group of nodes for a library, or a call of PyTorch.
+"""Cuts a graph into parts that run in order. Each part is a loop nest, a group of nodes for a library, or a call of
+PyTorch.
 
 `cost.py` estimates the time of the parts.
 """
@@ -60,9 +61,9 @@ DEPTHWISE_FORMS: dict[Depthwise, str] = {"kernel": "library/beside", "library": 
 
 @dataclass(frozen=True, slots=True)
 class LibraryUse:
-    """How libraries are used. `split`: products of split operands; `channels_last`: convolutions are turned to
-    channels last; `tf32`: TF32 whatever PyTorch's flags say; `depthwise`: what computes depthwise convolutions with
-    channels last, "" if they keep channels first."""
+    """Options for libraries. `split`: whether products may have split operands; `channels_last`: whether convolutions
+    change to channels last; `tf32`: whether TF32 is used against PyTorch's flags; `depthwise`: whether "library" or
+    "kernel" computes depthwise convolutions with channels last, "" if they keep channels first."""
 
     split: bool = True
     channels_last: bool = True
@@ -75,11 +76,11 @@ DEFAULT_USE = LibraryUse()
 
 @dataclass(frozen=True, slots=True)
 class SubGraph:
-    """One part as a graph. Values of other parts are inputs of it.
+    """One part as a graph; the values that other parts compute are its inputs.
 
     `inputs`, `outputs`: names in the whole graph, in the order of `graph.inputs` and `graph.outputs`. `kind`: "kernel",
-    "library" or "residual"; a residual part has its PyTorch call in `call`. `seconds`: a rough estimate, to compare
-    parts of one graph. `once`: whether the part depends on parameters alone, so that it is computed once.
+    "library" or "residual"; a residual part has its PyTorch call in `call`. `seconds`: a rough estimate of its time, to
+    compare parts of one graph. `once`: whether the part runs only once, because it depends on parameters alone.
     """
 
     graph: OpGraph
@@ -106,7 +107,7 @@ class Partition:
 
 
 def is_one_nest(graph: OpGraph, target: str) -> bool:
-    """Whether the graph is written as a single nest, without parts."""
+    """Whether a single loop nest computes the graph, so that it is not cut into parts."""
     if library_nodes(expand(graph), target) or simplified(graph, target) is not graph:
         return False
     try:
@@ -117,7 +118,7 @@ def is_one_nest(graph: OpGraph, target: str) -> bool:
 
 
 def partition(graph: OpGraph, target: str) -> Partition:
-    """Cuts a graph into parts. Raises Unsupported if some node fits no part."""
+    """Cuts a graph into parts. Raises Unsupported if some node fits into no part."""
     if is_one_nest(graph, target):
         whole = SubGraph(graph, tuple(value.name for value in graph.inputs), graph.outputs, "kernel")
         return Partition((whole,), {}, graph.outputs)
@@ -125,8 +126,8 @@ def partition(graph: OpGraph, target: str) -> Partition:
 
 
 def cut(graph: OpGraph, target: str, recurrences: bool = True, use: LibraryUse = DEFAULT_USE) -> Partition:
-    """The parts of a graph that is not one nest. Without `recurrences`, recurrent layers stay PyTorch's calls.
-    Raises Unsupported if the graph cannot be cut."""
+    """The parts of a graph that is not one nest. Without `recurrences`, recurrent layers are left to PyTorch. Raises
+    Unsupported if the graph cannot be cut."""
     lines = tuple(write_graph(graph))
     # Cutting takes seconds: where nothing is split, the parts are those that are known.
     known = use if use.split or use.tf32 else LibraryUse(channels_last=use.channels_last, depthwise=use.depthwise)
@@ -139,8 +140,8 @@ def cut(graph: OpGraph, target: str, recurrences: bool = True, use: LibraryUse =
 
 
 def cut_for(graph: OpGraph, schedule: Schedule) -> Partition:
-    """The parts of the graph, cut as the forms in `schedule` require; `schedule` has one schedule for each. Raises
-    Unsupported if the graph cannot be cut.
+    """Cuts the graph into the parts to which the schedules in `schedule` belong; their forms decide how it is cut.
+    Raises Unsupported if the graph cannot be cut.
     """
     forms = schedule.forms()
     depthwise, *more = [use for use, form in DEPTHWISE_FORMS.items() if form in forms] or [""]
@@ -185,17 +186,17 @@ def _cut_text(lines: tuple[str, ...], target: str, recurrences: bool, use: Libra
 
 
 def _calls_are_of(original: OpGraph, partition: Partition) -> bool:
-    """Whether PyTorch's own calls are those of the original graph: the judge refuses others."""
+    """Whether all nodes that are left to PyTorch are nodes of the original graph. The judge rejects other calls."""
     return all(node in original.nodes for part in partition.parts if part.call for node in part.call.nodes)
 
 
 def _cut_with_calls(
     original: OpGraph, graph: OpGraph, target: str, reason: str, calls: frozenset[str], use: LibraryUse
 ) -> Partition | str:
-    """Cuts a graph of which some nodes stay PyTorch's own calls. Returns the parts, or the reason why there are none.
+    """Cuts a graph of which some nodes are left to PyTorch. Returns the parts, or the reason why it cannot be cut.
 
-    Nodes that stay are nodes of `original`. At least one kernel must be left for the generator. `reason`: why the graph
-    has no parts without calls; `calls`: nodes that stay although they can be written.
+    The nodes that are left to PyTorch must be in `original`, and at least one part must be a kernel. `reason`: why the
+    graph cannot be cut without such nodes; `calls`: nodes to leave to PyTorch although the generator can write them.
     """
     stay = calls | nodes_that_stay(graph, lambda alone: _is_writable(tuple(write_graph(alone)), target))
     partial = _cut_around(graph, target, stay, original, use) if stay else reason
@@ -222,7 +223,7 @@ def _cut_around(
     original: OpGraph | None = None,
     use: LibraryUse = DEFAULT_USE,
 ) -> Partition | str:
-    """The cheapest parts of `graph` if PyTorch computes the nodes in `stay`, or the reason why there are none.
+    """The cheapest parts of `graph` if PyTorch computes the nodes in `stay`, or the reason why it cannot be cut.
     `original` is the graph to which these nodes belong, if that is not `graph`.
     """
     original = original or graph
@@ -246,7 +247,7 @@ def _cut_around(
 def _cuts(
     original: OpGraph, variants: Iterable[tuple[str, ...]], target: str, stay: frozenset[str], use: LibraryUse
 ) -> tuple[list[Partition], str]:
-    """The partitions of those variants that can be cut, and the first reason why a variant cannot."""
+    """The partitions of the variants that can be cut, and the reason why the first of the other variants cannot."""
     partitions: list[Partition] = []
     reason = ""
     for variant in variants:
@@ -265,9 +266,8 @@ def _sum(parts: Sequence[SubGraph]) -> float:
 def _cut_expanded(
     original: OpGraph, graph: OpGraph, target: str, stay: frozenset[str], most: float, use: LibraryUse
 ) -> Partition:
-    """The cheapest parts of a variant. Raises Unsupported if there are none that take less than `most` seconds.
-    Elementwise work before a norm is computed a second time around it only where its result then need not be
-    written."""
+    """The cheapest parts of a variant. Raises Unsupported if all take `most` seconds or more. Elementwise work before a
+    norm is recomputed in the norm's second launch only if its result then need not be written to memory."""
     cheapest = _cut_readable(original, graph, target, stay, most, use, True)
     if not any(name.endswith(AGAIN) for part in cheapest.parts for name in part.outputs):
         return cheapest
@@ -312,9 +312,9 @@ def _cut_readable(
 
 
 def _cheapest(flow: Flow, original: OpGraph, target: str, most: float) -> list[SubGraph]:
-    """Cuts the order of node groups into the cheapest intervals, by dynamic programming: the best cut up to each end
-    adds one interval to the best cut up to its beginning. Raises Unsupported if nodes fit no part, or all intervals
-    together take `most` seconds or longer.
+    """Cuts the list of node groups into intervals with the least total time, by dynamic programming: the best cut up to
+    an end is one interval and the best cut up to its beginning. Raises Unsupported if some node fits into no part, or
+    if the total is `most` seconds or more.
     """
     count = len(flow.units)
     # Every beginning is tried with every length, and each try lowers all of its nodes.
@@ -356,7 +356,7 @@ def _cheapest(flow: Flow, original: OpGraph, target: str, most: float) -> list[S
 
 
 def _with_operator(flow: Flow, unit: int, reason: str) -> str:
-    """The reason why a node group is no part, with the name of its operator."""
+    """The reason why the node group number `unit` cannot be a part, with the name of its operator."""
     name = operator(flow.nodes[flow.units[unit].nodes[0]])
     return reason if name in reason else f"operator {name}: {reason}"
 
@@ -394,8 +394,8 @@ def _reduces_windows(graph: OpGraph) -> bool:
 
 
 def _part(flow: Flow, begin: int, end: int, original: OpGraph, target: str, most: float) -> SubGraph | None:
-    """The node groups [begin, end) as one part, None if it cannot take less than `most` seconds. Raises Unsupported if
-    they cannot be a part."""
+    """The node groups [begin, end) as one part; None if it takes at least `most` seconds. Raises Unsupported if they
+    cannot be one part."""
     kinds = {unit.kind for unit in flow.units[begin:end]}
     if kinds != {"kernel"} and end - begin > 1:
         raise Unsupported("a call and other nodes")
@@ -426,7 +426,7 @@ def _part(flow: Flow, begin: int, end: int, original: OpGraph, target: str, most
 # Networks repeat their blocks, and most parts of one order of the nodes are parts of the others.
 @lru_cache(maxsize=1 << 12)
 def _kernel_seconds(lines: tuple[str, ...], target: str) -> float | str:
-    """The seconds of a part that is one nest or template, or the reason why it is neither."""
+    """The estimated seconds of a part that is one nest or template, or the reason why it is neither."""
     graph = read_graph(list(lines))
     if as_template(graph) is not None:
         return part_seconds(graph, None, target)
@@ -437,8 +437,8 @@ def _kernel_seconds(lines: tuple[str, ...], target: str) -> float | str:
 
 
 def named_in_order(graph: OpGraph) -> tuple[str, ...]:
-    """The text of the graph with values named by their order, and all inputs of one kind: parts that are alike have the
-    same text.
+    """The text of the graph with values named x0, x1, … and n0, n1, … in order, and without the kinds of inputs: parts
+    that can share a kernel have the same text.
     """
     # Names that are not canonical stay, because kernels refuse them.
     names = {

@@ -5,8 +5,8 @@
     #include "plan.h"
     …
 
-Sizes and numbers have the names of the canonical graph, so that tasks that differ in them alone, and for which the
-generator decides alike, have one text.
+Sizes and numbers have the names of the canonical graph: tasks that differ only in them have the same text if the
+generator makes the same decisions for both.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ _TYPE = re.compile(r"\((?:int|int64_t)\)")
 
 
 def written(plan: Plan, source: str) -> str:
-    """`source` with the plan inserted behind its comment lines, which are `// parts:`, if there are several, and
-    `// schedule:`."""
+    """`source` with the lines of the plan inserted behind its first comment lines, `// parts:` and `// schedule:`."""
     kernels = source.split("\n")
     lines = list(takewhile(lambda line: line.startswith("//"), kernels))
     kernels = kernels[len(lines) :]
@@ -39,7 +38,8 @@ def _buffer(spec: BufferSpec) -> str:
 
 
 def _expression(size: str) -> str:
-    """A size as a line of the plan shows it: names without values, no casts, and `//` where C has `/`."""
+    """A size as the text of the plan shows it: names without values, no casts, and `//` for C's integer
+    division `/`."""
     return re.sub(r" //? ", " // ", _TYPE.sub("", NAMED_SIZE.sub(r"\1", size)))
 
 
@@ -63,7 +63,7 @@ def _launch(word: str, launch: Launch) -> str:
 
 
 def _three(sizes: tuple[str, str, str]) -> str:
-    """One to three sizes of a grid or block as text, without ones at the end."""
+    """The sizes x, y and z of a grid or block as text, without ones at the end: `(4, 2)` for (4, 2, 1)."""
     x, y, z = map(_expression, sizes)
     if z != "1":
         return f"({x}, {y}, {z})"

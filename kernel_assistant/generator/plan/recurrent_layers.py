@@ -1,5 +1,5 @@
-"""Replaces recurrent layers (LSTM, GRU, RNN) by products for all steps together and kernels that run the steps. CUDA;
-docs/recurrent.md.
+"""Replaces recurrent layers (LSTM, GRU, RNN) by products for all steps together and kernels that run the steps. CUDA
+only; see docs/recurrent.md.
 
 A layer is one product, gates = x · W_ihᵀ + b_ih for all steps and both directions, and one `ka_recurrence`, which adds
 h · W_hhᵀ + b_hh step by step.
@@ -58,8 +58,9 @@ class _Direction:
 
 
 class _Layers:
-    """The layers of one node. `read` are the nodes that take its results. Raises Unsupported for what the kernel does
-    not compute: dropout while training, projections, other dtypes, a free width."""
+    """The layers of one recurrent node. `read` are the `getitem` nodes of its results. The constructor raises
+    Unsupported for what the kernel does not compute: dropout in training mode, projections, other dtypes, a hidden size
+    that is not fixed."""
 
     def __init__(self, graph: OpGraph, node: Node, read: Sequence[Node]) -> None:
         self.node = node
@@ -93,7 +94,7 @@ class _Layers:
             yield _Direction(weights[0], weights[1], *(added if biases else (None, None)))
 
     def nodes(self) -> list[Node]:
-        """All nodes that replace the recurrent node and the nodes that take its results."""
+        """All nodes that replace the recurrent node and the `getitem` nodes of its results."""
         batch, steps = self.writer.spec(self.x).shape[slice(0, 2) if self.batch_first else slice(1, None, -1)]
         leading = (batch, steps) if self.batch_first else (steps, batch)
         hidden, width = shape_text(self.hidden), shape_text(mul(self.directions, self.hidden))
@@ -121,7 +122,7 @@ class _Layers:
     def _recurrence(
         self, x: Operand, given: Sequence[_Direction], layer: int, states: list[Operand], leading: tuple[str, ...]
     ) -> str:
-        """The products and the recurrence of a layer; returns the operand of the recurrence."""
+        """Adds the product and the recurrence of a layer; returns the operand that names the recurrence."""
         rows = shape_text(mul(GATES[self.kind] * self.directions, self.hidden))
         w_ih = self._joined([one.w_ih for one in given], (rows, self._width(given[0].w_ih)))
         b_ih = None if given[0].b_ih is None else self._joined([one.b_ih for one in given], (rows,))
@@ -140,13 +141,13 @@ class _Layers:
         return self.writer.spec(operand).shape[-1]
 
     def _initial(self, number: int) -> Operand:
-        """The first h or c of all layers, None if it is zeros."""
+        """The initial h (`number` 0) or c (1) of all layers; None if it is zeros."""
         operand = self.states[number]
         node = self.values.nodes.get(str(operand)[1:])
         return None if node is not None and operator(node) in _ZEROS else self._readable(operand)
 
     def _readable(self, operand: Operand) -> Operand:
-        """An operand that is contiguous in memory: itself, or a copy."""
+        """`operand` itself if it is contiguous in memory, otherwise a copy of it."""
         view = self.values.view_or_none(operand)
         return operand if view is not None and view.is_contiguous else self.writer.copy(operand)
 
@@ -157,5 +158,5 @@ class _Layers:
         return self._add("getitem", recurrence, number, shape=shape)
 
     def _take(self, node: Node, op: str, *args: Operand | list[str]) -> None:
-        """Add a node with the name and spec of `node`, but computed by `op`."""
+        """Adds a node with the name and spec of `node`, but with the operator `op`."""
         self.writer.nodes.append(Node(name=node.name, op=op, args=args, spec=node.spec))  # type: ignore[arg-type]

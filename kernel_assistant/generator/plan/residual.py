@@ -15,7 +15,7 @@ NEVER = frozenset(("as_strided", "as_strided_copy", "as_strided_scatter"))
 
 
 def nodes_that_stay(graph: OpGraph, writable: Callable[[OpGraph], bool]) -> frozenset[str]:
-    """Names of the nodes that the generator cannot write, even as a graph of their own with all operands in memory."""
+    """Names of the nodes that the generator cannot write, even alone in a graph with all operands in memory."""
     results: dict[str, list[Node]] = {}
     for node in graph.nodes:
         if node.op == "getitem":
@@ -30,7 +30,8 @@ def nodes_that_stay(graph: OpGraph, writable: Callable[[OpGraph], bool]) -> froz
 
 
 def _alone(graph: OpGraph, nodes: list[Node]) -> OpGraph:
-    """A node with the `getitem`s of its results as a graph; the values that it reads are the inputs x0, x1, …"""
+    """The first node with the `getitem`s of its results, as a graph; the values that it reads are the inputs
+    x0, x1, …"""
     names: dict[str, str] = {}
     for name in references(nodes[0]):
         names.setdefault(name, f"x{len(names)}")
@@ -43,7 +44,7 @@ def _alone(graph: OpGraph, nodes: list[Node]) -> OpGraph:
 
 
 def renamed(node: Node, names: dict[str, str]) -> Node:
-    """The node with new names for the values that it reads, and for itself if `names` has one."""
+    """The node with values that it reads, and its own name, replaced as `names` says."""
 
     def operand(item: Operand) -> Operand:
         if isinstance(item, list):
@@ -58,10 +59,10 @@ def renamed(node: Node, names: dict[str, str]) -> Node:
 
 
 def as_call(original: OpGraph, part: OpGraph, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> ResidualCall:
-    """The call of PyTorch for a part, with the nodes as the task's graph contains them. Raises Unsupported if the part
-    contains other nodes.
+    """The call with which PyTorch computes a part, with its nodes as in the task's graph. Raises Unsupported if the
+    part has nodes that are not in that graph.
 
-    `inputs` and `outputs` are the graph's names of the part's inputs and outputs.
+    `inputs` and `outputs` are the names of the part's inputs and outputs in the task's graph.
     """
     known = {node.name: node for node in original.nodes}
     if not all(node.name in known and known[node.name].op == node.op for node in part.nodes):
@@ -75,7 +76,7 @@ def as_call(original: OpGraph, part: OpGraph, inputs: tuple[str, ...], outputs: 
 
 
 def emit_residual(call: ResidualCall, part: OpGraph, prefix: str) -> Launch:
-    """The launch of a PyTorch call, over the part's inputs and `out0`, `out1`, …"""
+    """The launch of a call of PyTorch, which reads the part's inputs and writes `out0`, `out1`, …"""
     inside = [value.name for value in part.inputs] + [f"out{number}" for number in range(len(part.outputs))]
     symbol = f"{prefix}{call.call.op.partition('.')[0].replace('::', '_')}"
     return Launch(symbol=symbol, args=tuple(zip(call.specs, inside, strict=True)), call=call)

@@ -1,7 +1,7 @@
-"""Attention with few queries, as while a language model writes a token, computed by our own kernel. CUDA; see
-docs/language_models.md.
+"""Replaces attention with few queries, as when a language model generates a token, by a kernel of the generator. CUDA
+only; see docs/language_models.md.
 
-PyTorch's own attention stays where there are many queries: it uses tensor cores.
+Attention with many queries is left to PyTorch, which uses tensor cores for it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ DTYPES = ("f32", "bf16", "f16")
 
 
 def with_short_attention(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpGraph:
-    """The graph with each attention of few queries, except for nodes in `stay`, replaced by a node that a kernel
-    computes; the graph itself if no attention can be replaced."""
+    """The graph with each attention of few queries, except for nodes in `stay`, replaced by a `ka_attention` node; the
+    graph itself if no attention can be replaced."""
     chosen = [node for node in graph.nodes if node.op == OPERATOR and node.name not in stay]
     values = Resolver(graph)
     replaced: dict[str, list[Node]] = {}
@@ -40,7 +40,7 @@ def with_short_attention(graph: OpGraph, stay: frozenset[str] = frozenset()) -> 
 
 
 def _written(writer: NodeWriter, values: Resolver) -> list[Node]:
-    """The nodes that replace an attention. Raises Unsupported for what the kernel does not compute."""
+    """The nodes that replace an attention. Raises Unsupported if the kernel cannot compute it."""
     node = writer.node
     q, k, v = node.args[:3]
     mask, dropout = writer.argument(3, "attn_mask"), writer.argument(4, "dropout_p", 0.0)
@@ -62,7 +62,7 @@ def _written(writer: NodeWriter, values: Resolver) -> list[Node]:
 
 
 def _check(writer: NodeWriter, grouped: bool) -> None:
-    """Raises Unsupported for sizes that the kernel does not take."""
+    """Raises Unsupported if the kernel does not support the sizes or dtypes of the attention."""
     specs = [writer.spec(one) for one in writer.node.args[:3]]
     of_q, of_k, of_v = (spec.shape for spec in specs)
     dtypes = {spec.dtype for spec in (*specs, writer.node.spec)}

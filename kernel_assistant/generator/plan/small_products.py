@@ -1,11 +1,12 @@
-"""Small linear layers, and convolutions of images of one pixel, as sums of products of elements, so that our kernels
-compute them together with what is around them. CUDA.
+"""Replaces small linear layers, and convolutions of images of one pixel, by elementwise products and sums, so that one
+kernel computes them together with the operators around them. CUDA only.
 
-A library takes 4 to 8 µs for such a product on an H200, and a kernel 1.5 to 2.2 µs with the activation behind it
-(experiment 192). Squeeze-and-excitation has two for each block of a network.
+A library takes 4 to 8 µs for such a product on an H200, a kernel 1.5 to 2.2 µs including the activation behind it
+(experiment 192). Squeeze-and-excitation has two such products in each block of a network.
 
-Each row reads all weights anew, so that many rows are better left to a library. Where their number is not known, only
-products of averages over an image or a sequence are replaced, if they take little time beside reading what is averaged.
+For each row all weights are read again, so that products of many rows are left to a library. If the number of rows is
+not known, only products of averages over an image or a sequence are replaced, and only if they take little time
+compared with reading the averaged values.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ DTYPES = frozenset({"f32"})
 
 
 class _Product(NamedTuple):
-    """x [rows, width] · weightᵀ [width, outputs] + bias. `lead` are the dimensions of x before its last one, or the
-    batch of a convolution of `rank` spatial dimensions (0: a linear layer). `work` is the number of multiplications at
-    the base sizes."""
+    """The product x [rows, width] · weightᵀ [width, outputs] + bias. `lead` are the dimensions of x before its last
+    one, or the batch dimension for a convolution. `rank` is its number of spatial dimensions, 0 for a linear layer.
+    `work` is the number of multiplications at the base sizes."""
 
     node: Node
     rank: int
@@ -51,7 +52,7 @@ class _Product(NamedTuple):
 
 
 def with_small_products(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpGraph:
-    """The graph with every small product, except for nodes in `stay`, replaced by a sum; the graph itself if there is
+    """The graph with every small product, except for nodes in `stay`, replaced by a sum; the graph itself if it has
     none."""
     varying, values = varying_values(graph), Resolver(graph)
     #: The number of elements of which a value has averages, less the work done on these.
@@ -76,8 +77,8 @@ def with_small_products(graph: OpGraph, stay: frozenset[str] = frozenset()) -> O
 
 
 def _is_spread(graph: OpGraph, node: Node, read: frozenset[str]) -> bool:
-    """Whether a node has more elements than each of the values `read`: it may then have rows for each pair of
-    averages."""
+    """Whether a node has more elements than each of the values `read`, as after broadcasting two averages against each
+    other."""
     most = max(elements(graph.spec(name), graph.dims) for name in read)
     return elements(node.spec, graph.dims) > most
 
@@ -87,7 +88,8 @@ def _has_known_rows(product: _Product) -> bool:
 
 
 def _small_product(graph: OpGraph, node: Node, values: Resolver) -> _Product | None:
-    """A product with few rows at the base sizes and few weights; None if `node` is none."""
+    """The product that `node` computes; None if it is no product, or has many rows at the base sizes or many
+    weights."""
     rank = 0 if node.op == "linear" else PLAIN_CONVOLUTIONS.get(operator(node), -1)
     if rank < 0 or node.spec.dtype not in DTYPES or node.spec.strides is not None:
         return None
@@ -112,7 +114,8 @@ def _small_product(graph: OpGraph, node: Node, values: Resolver) -> _Product | N
 
 
 def _is_of_one_pixel(writer: NodeWriter, x: tuple[str, ...], filters: tuple[str, ...], rank: int) -> bool:
-    """Whether a convolution of `rank` spatial dimensions is a product of a matrix for each image of the batch."""
+    """Whether a convolution of `rank` spatial dimensions is a matrix product: image and filter have one spatial
+    element, and there are no padding and no groups."""
     padding, groups = writer.argument(4, "padding", 0), writer.argument(6, "groups", 1)
     return len(x) == rank + 2 and {*x[2:], *filters[2:]} == {"1"} and is_each(padding, 0) and groups == 1
 

@@ -1,12 +1,12 @@
 """Splits the operands of large float32 products, so that tensor cores compute them nearly as exactly as float32 does.
 
-Each operand is split into two parts whose sum it is: its value with TF32's mantissa (10 bits), and the rest (13 bits,
-of which TF32 keeps the first 11). Of the four products of parts, three are computed and added in float32; the fourth is
-below float32's rounding (Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores", 2022). Tensor
-cores truncate sums instead of rounding them, so they add pieces of 1,024 elements only (`operations/cublaslt.py`).
-The largest error is then that of cuBLAS in float32 for numbers of both signs, and less than a hundred-thousandth of the
-sum for positive numbers; the time is 0.4 of cuBLAS's (H200, docs/experiments.md, 172). A product of two infinities is
-NaN.
+Each operand is split into a sum of two parts: its value with TF32's mantissa (10 bits), and the rest (13 bits, of which
+TF32 keeps the first 11). Of the four products of parts, three are computed and added in float32; the fourth is below
+float32's rounding (Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores", 2022). Tensor cores
+truncate sums instead of rounding them, so they add pieces of 1,024 elements only (`operations/cublaslt.py`). For
+numbers of both signs the largest error is that of cuBLAS in float32, for positive numbers it is less than a
+hundred-thousandth of the sum; the time is 0.4 of cuBLAS's (H200, docs/experiments.md, 172). A product of two infinities
+is NaN.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PIECE = 1024
 
 
 def with_split_products(graph: OpGraph, groups: Iterable[Collection[str]], stay: Collection[str]) -> OpGraph:
-    """The graph with split operands for those float32 products in `groups` that become faster by it. `groups` are the
+    """The graph with split operands for those float32 products in `groups` that this makes faster. `groups` are the
     nodes that libraries compute; nodes in `stay` are not changed.
     """
     listed = {name for group in groups for name in group} - set(stay)
@@ -63,8 +63,8 @@ def with_split_products(graph: OpGraph, groups: Iterable[Collection[str]], stay:
 
 
 def in_tf32(graph: OpGraph, groups: Iterable[Collection[str]], stay: Collection[str]) -> OpGraph:
-    """The graph with those of its float32 products and convolutions that are in `groups` computed in TF32; nodes in
-    `stay` are not changed.
+    """The graph in which the float32 products and convolutions in `groups` are computed in TF32; nodes in `stay` are
+    not changed.
     """
     listed = {name for group in groups for name in group} - set(stay)
     nodes = tuple(
@@ -121,8 +121,8 @@ def _is_worth(node: Node, graph: OpGraph, values: Resolver) -> bool:
 
 
 def _repeats(name: str, graph: OpGraph) -> bool:
-    """Whether several elements of a value share one element in memory (an expanded value). Its parts would be written
-    several times.
+    """Whether several elements of a value share one element in memory, as after `expand`. Its split parts would be
+    larger than the value.
     """
     known = {node.name: node for node in graph.nodes}
     most = elements(graph.spec(name), graph.dims)
@@ -134,7 +134,7 @@ def _repeats(name: str, graph: OpGraph) -> bool:
 
 
 def _parts(name: str, spec: TensorSpec, nodes: list[Node]) -> tuple[str, str]:
-    """Adds the nodes of both parts of a value; returns their names."""
+    """Appends to `nodes` the nodes that compute the high and the low part of a value; returns the names of both."""
     dense = TensorSpec(dtype=spec.dtype, shape=spec.shape)
     high, low = f"{name}_high", f"{name}_low"
     nodes.append(Node(name=high, op=HIGH, args=(f"%{name}",), spec=dense))
@@ -143,7 +143,8 @@ def _parts(name: str, spec: TensorSpec, nodes: list[Node]) -> tuple[str, str]:
 
 
 def _reading(node: Node, names: dict[str, str], lows: dict[str, str]) -> Node:
-    """The product of split operands: the high parts in place of the operands, the low parts as keyword arguments."""
+    """The node of the product with split operands: it has the high parts as operands, the low parts as keyword
+    arguments."""
 
     def read(operand: Operand) -> Operand:
         return f"%{names[name]}" if (name := name_of(operand)) in names else operand

@@ -1,1 +1,1 @@
-"""Loop nests as kernels in C++ and CUDA."""
+"""Writes loop nests and templates as kernels in C++ and CUDA."""

@@ -1,4 +1,4 @@
-"""Writes expressions and positions as C text, and keeps track of one kernel's arguments."""
+"""Writes expressions and positions as C text, and collects the arguments and lines of a kernel."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ELEMENTS = {target: {**ELEMENT, **half} for target, half in HALF.items()}
 
 
 def literal(value: float | Size | bool, ctype: str) -> str:
-    """A number as a C constant of type `ctype`; a negative number is in parentheses."""
+    """A number or size as a C constant of type `ctype`; a negative number is in parentheses."""
     if isinstance(value, Poly):
         return f"(({ctype})({size_text(value)}))"
     if ctype == "bool":
@@ -75,7 +75,7 @@ def _real(value: float, ctype: str) -> str:
 
 @dataclass(slots=True)
 class KernelSource:
-    """One kernel: its symbol, the buffers and sizes it takes, and its lines."""
+    """The source of one kernel: its symbol, the buffers and sizes that it takes as arguments, and its lines."""
 
     symbol: str
     target: str
@@ -87,7 +87,7 @@ class KernelSource:
     optional: dict[int, str] = field(default_factory=dict)
 
     def size(self, size: Size) -> str:
-        """C text of a size; its free dimensions become arguments."""
+        """C text of a size; free dimensions in it become arguments of the kernel."""
         for name in symbols_of(size):
             if name not in self.symbols:
                 self.symbols[name] = f"dim_{name}" if name.isidentifier() else f"dim_{len(self.symbols)}"
@@ -102,14 +102,13 @@ class KernelSource:
         self.lines.append("  " * self.depth + line)
 
     def add_if_used(self, name: str, line: str) -> None:
-        """Add a declaration of `name`, which is left out if no later line reads the name."""
+        """Adds the declaration `line` of `name`, which is left out if no later line reads the name."""
         self.optional[len(self.lines)] = name
         self.add(line)
 
     def _kept_lines(self) -> list[str]:
-        """All lines except declarations that no line reads. They are removed from the end, so that declarations read
-        only by removed lines go too.
-        """
+        """All lines except declarations that no line reads, including those that only other removed
+        declarations read."""
         kept: list[str] = []
         for at in range(len(self.lines) - 1, -1, -1):
             if at not in self.optional or _reads(kept, self.optional[at], self.lines[at]):
@@ -125,12 +124,12 @@ class KernelSource:
         self.add("}" + tail)
 
     def buffer(self, name: str) -> str:
-        """C text of the field of the argument struct for a buffer, which becomes an argument of the kernel."""
+        """C text that reads the buffer `name` from the argument struct. Makes the buffer an argument of the kernel."""
         self.args[name] = name
         return f"a->{name}" if self.target == "cpu" else f"a.{name}"
 
     def fetch(self, access: Access, position: str, inside: str = "", always: bool = False) -> str:
-        """A load as C text, with {0}, {1}, … for its terms and its guard.
+        """The C text of a load, with {0}, {1}, … for the terms and the guard of the access.
 
         Where the condition `inside` is false, nothing is read at computed positions (with `always`, at any position).
         """
@@ -168,7 +167,8 @@ class KernelSource:
         self.source = "\n".join([*([before] if before else []), head, *sizes, *self._kept_lines(), "}"]) + "\n"
 
     def position(self, access: Access, axes: list[Axis], var: str) -> str:
-        """Σ coefficient·digit over `axes`, where `var` counts through all of them; "" for 0."""
+        """C text of Σ coefficient·(position along the axis) over `axes`, where `var` counts through all of them; "" for
+        0."""
         step = access.linear(axes)
         if step is not None:
             return self.times(step, var, product([axis.size for axis in axes]))
@@ -184,7 +184,8 @@ class KernelSource:
         return " + ".join(parts)
 
     def times(self, step: Size, var: str, count: Size) -> str:
-        """C text of step·var. `var` is below `count` and may have 32 bits; the product may need 64."""
+        """C text of step·var, in 64 bits where 32 may not be enough. `var` is a text whose value is below `count`; ""
+        if `step` is 0."""
         if step == 0:
             return ""
         if step == 1:
@@ -197,19 +198,19 @@ class KernelSource:
 def _reads(later: list[str], name: str, declaration: str) -> bool:
     """Whether a line in the same block reads `name`. `later` has the lines after the declaration, last line first."""
     # Not the struct's field of the same name.
-    word = re.compile(rf"(?<![.>\w]){name}\b")
+    word = rf"(?<![.>\w]){name}\b"
     indent = len(declaration) - len(declaration.lstrip())
     for line in reversed(later):
         if line[:indent].strip():
             return False
-        if word.search(line):
+        if name in line and re.search(word, line):
             return True
     return False
 
 
 class StatementWriter:
-    """Writes expressions as statements into a kernel's source. Each expression has a name; `inner` makes a writer for
-    an inner scope, with copies of the table of names and of the names of variables.
+    """Writes expressions as statements into a kernel's source. `names` maps the `id` of a computed expression to its C
+    text; `inner` makes a writer for an inner scope, with a copy of `names`.
     """
 
     def __init__(
@@ -228,7 +229,7 @@ class StatementWriter:
         return StatementWriter(self.unit, self.nest, self.names, self._variables.copied())
 
     def name(self, expr: Expr) -> str:
-        """The C text of a computed `expr`: its variable, or a literal."""
+        """The C text of `expr`, which must be computed already: its variable, or a literal."""
         text = self.names.get(id(expr))
         if text is None:
             if not isinstance(expr, Const):
@@ -242,12 +243,12 @@ class StatementWriter:
         return text
 
     def fresh(self, prefix: str, expr: Expr) -> str:
-        """A new variable name for `expr`, which is not used again."""
+        """A variable name for `expr` that this writer has not given before."""
         return self._variables.new(prefix, expr)
 
     def write(self, exprs: list[Expr], load: dict[int, str], prefix: str = "t") -> None:
-        """Write statements that compute `exprs` in order; `load` gives the text of each load, by the `id` of its
-        access, as C text.
+        """Writes statements that compute `exprs` in order. `load` has the C text of each load, by the `id` of its
+        access.
         """
         for expr in exprs:
             if id(expr) in self.names or isinstance(expr, Const):
@@ -282,7 +283,8 @@ def element(access: Access, target: str) -> str:
 
 
 def pointers(unit: KernelSource, nest: LoopNest, axes: list[Axis], var: str) -> None:
-    """Declare one pointer for each access, at the position given by the outer loops."""
+    """Declares one pointer for each access, at the position that the loops `axes` give, where `var` counts through
+    them."""
     for access in accesses(nest):
         position = joined(unit.size(access.offset) if access.offset != 0 else "", unit.position(access, axes, var))
         if not access.buffer:

@@ -1,1 +1,1 @@
-"""Chooses the schedules to try."""
+"""Chooses the schedules that a search tries."""

@@ -1,5 +1,5 @@
-"""Draws schedules at random, as examples to learn from. All forms that can be written, and all values of a parameter
-that a search would try, are about equally likely.
+"""Draws schedules at random, as training examples. All forms that can be written, and all values of a parameter that a
+search would try, are about equally likely.
 
 A search begins with good schedules; a model also has to see bad ones.
 """
@@ -46,7 +46,8 @@ PATIENCE = 4
 def drawn(
     graph: OpGraph, target: str, device: DeviceFacts, random: Random, count: int
 ) -> list[tuple[Schedule, Candidate]]:
-    """At most `count` different schedules with their candidates. Raises Unsupported if there is none."""
+    """At most `count` different schedules, drawn at random, with their candidates. Raises Unsupported if there
+    is none."""
     if is_one_nest(graph, target):
         return _of_nest(graph, target, device, random, count)
     parts = cut(graph, target)

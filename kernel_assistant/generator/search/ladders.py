@@ -1,4 +1,5 @@
-"""The ladders: the values of each parameter that a search tries. Also computes parameters that follow from others."""
+"""Defines for each parameter of a schedule its ladder, the increasing values that a search tries. Also computes
+parameters that follow from others."""
 
 from __future__ import annotations
 
@@ -115,8 +116,8 @@ MOST_DERIVED = 1024
 
 
 def is_reasonable(schedule: Schedule) -> bool:
-    """Whether no parameter is much larger than the values that a search tries: the time to write a kernel grows with
-    them.
+    """Whether each parameter is at most twice the largest value that a search tries: with larger values it takes long
+    to write the kernel.
     """
     if schedule.parts:
         return all(map(is_reasonable, schedule.parts))
@@ -125,8 +126,8 @@ def is_reasonable(schedule: Schedule) -> bool:
 
 
 def derived(shape: LoopShape, schedule: Schedule) -> Schedule | None:
-    """The schedule with `items` computed from the sizes and the other parameters; None if there are too few registers
-    or threads.
+    """The schedule with `items` computed from the sizes and the other parameters; None if the sizes need more registers
+    than there are, or if the kernel would have too few or too many threads.
     """
     if schedule.target == "cpu":
         return schedule
@@ -156,8 +157,8 @@ def derived(shape: LoopShape, schedule: Schedule) -> Schedule | None:
 
 
 def _fills(shape: LoopShape, schedule: Schedule) -> bool:
-    """Whether the blocks have enough threads, so that the device is not idle: enough for the number of elements, or at
-    least ENOUGH_THREADS.
+    """Whether the blocks have enough threads to keep the device busy: one for each MOST_ELEMENTS elements, or at least
+    ENOUGH_THREADS.
     """
     width, columns = schedule["tx"] * schedule["vec"], shape.inner * (shape.outer if schedule["flat"] else 1)
     blocks = -(-columns // width) * (1 if schedule["flat"] else shape.outer)

@@ -1,4 +1,4 @@
-"""Chooses schedules to try: a first list, best guess first, and the neighbours of one that was measured."""
+"""Chooses schedules to try: a first list, best guess first, and the neighbours of a schedule that was measured."""
 
 from __future__ import annotations
 
@@ -52,9 +52,8 @@ LAST = {
 
 
 def initial(graph: OpGraph, target: str, device: DeviceFacts, tf32: bool = False) -> list[Schedule]:
-    """Schedules that fit the graph at its base sizes; the first is a safe default. With `tf32`, a schedule that
-    computes products and convolutions in TF32 comes before it, if there is one. Raises Unsupported if no schedule
-    fits."""
+    """Schedules that fit the graph at its base sizes, a safe default first. With `tf32`, a schedule that computes
+    products and convolutions in TF32 precedes the default, if there is one. Raises Unsupported if no schedule fits."""
     schedules = list(_initial_text(tuple(write_graph(graph)), target, device))
     if tf32 and any(form.startswith("library") for form in schedules[0].forms()):
         parts = cut(graph, target, use=LibraryUse(split=False, tf32=True))
@@ -91,8 +90,8 @@ def _initial(graph: OpGraph, target: str, device: DeviceFacts, most: int | None 
 
 
 def _of_parts(graph: OpGraph, device: DeviceFacts, first: First, most: int | None) -> list[Schedule]:
-    """The first schedules of a graph of several parts: the safe one, then one for each other way to use libraries,
-    then the rest. Only the safe one if `most` is 1."""
+    """The first schedules of a graph of several parts: the safe one, then one for each other way to use libraries, then
+    further ones. Only the safe one if `most` is 1."""
     target = device.target
     parts = cut(graph, target, use=LibraryUse(split=splits_products(device)))
     defaults = initial_parts(parts, target, first)
@@ -115,8 +114,8 @@ def _of_parts(graph: OpGraph, device: DeviceFacts, first: First, most: int | Non
 
 
 def _of_recurrent_layers(graph: OpGraph, device: DeviceFacts, first: First) -> list[Schedule]:
-    """Schedules of a graph with recurrent layers: first with our kernels for the layers, then with the layers as
-    PyTorch's calls. Raises Unsupported if neither is possible."""
+    """Schedules of a graph with recurrent layers: first with kernels of the generator for the layers, then with the
+    layers as PyTorch's calls. Raises Unsupported if neither is possible."""
     schedules: list[Schedule] = []
     failed: list[Unsupported] = []
     target, use = device.target, LibraryUse(split=splits_products(device))
@@ -131,8 +130,8 @@ def _of_recurrent_layers(graph: OpGraph, device: DeviceFacts, first: First) -> l
 
 
 def _cheaper_parts(graph: OpGraph, target: str) -> Partition | None:
-    """The parts of a graph that could also be one nest, if that nest would compute all joined values for each
-    element and parts are much cheaper; else None."""
+    """The parts of a graph that could also be one nest, if a node joins so many values (as `cat` does) that parts are
+    much cheaper than a nest that computes all values for each element; else None."""
     joined = max((len(items) for items in map(_joined, graph.nodes)), default=0)
     if joined < FEWEST_JOINED or len(graph.nodes) > MOST_NODES:
         return None
@@ -166,14 +165,15 @@ def _initial_nest(graph: OpGraph, target: str, device: DeviceFacts, most: int | 
 def neighbours(
     graph: OpGraph, schedule: Schedule, device: DeviceFacts, leave: frozenset[str] = frozenset()
 ) -> list[Schedule]:
-    """Schedules that differ from `schedule` in one parameter by one step; parameters in `leave` are not changed."""
+    """Schedules that differ from `schedule` in one parameter by one step of its ladder; parameters in `leave` are not
+    changed."""
     return list(around(graph, schedule, device, leave))
 
 
 def around(
     graph: OpGraph, schedule: Schedule, device: DeviceFacts, leave: frozenset[str] = frozenset()
 ) -> Iterator[Schedule]:
-    """Like `neighbours`, but the schedules are computed one by one."""
+    """Like `neighbours`, but yields the schedules one by one."""
     if schedule.form != "parts":
         yield from _neighbours_kernel(graph, schedule, device, leave)
         return
@@ -209,8 +209,8 @@ def _neighbours_nest(graph: OpGraph, schedule: Schedule, leave: frozenset[str]) 
 
 
 def _steps(ladder: tuple[int, ...], value: int) -> list[int]:
-    """The next higher and the next lower value in `ladder`, the values of a parameter that a search tries; a missing
-    one is left out."""
+    """The next higher and the next lower value in `ladder`, the values of a parameter that a search tries. If there is
+    no higher or no lower value, the list has only one or no element."""
     higher = [rung for rung in ladder if rung > value][:1]
     lower = [rung for rung in ladder if rung < value][-1:]
     return higher + lower
@@ -227,7 +227,7 @@ def fits(graph: OpGraph, schedule: Schedule) -> bool:
 
 
 def emitted(graph: OpGraph, schedule: Schedule) -> Candidate | None:
-    """The candidate; None if `emit` cannot write the graph with this schedule."""
+    """The candidate that `emit` writes; None if it cannot write the graph with this schedule."""
     try:
         return emit(graph, schedule)
     except Unsupported:

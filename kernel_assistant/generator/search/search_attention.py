@@ -1,4 +1,4 @@
-"""Schedules for an attention of few queries. CUDA; docs/language_models.md."""
+"""Chooses schedules for an attention of few queries. CUDA only; see docs/language_models.md."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ READ = 20
 
 
 def possible_attentions(graph: OpGraph, attention: ShortAttention, device: DeviceFacts) -> list[tuple[float, Schedule]]:
-    """All schedules that can be launched, each behind its estimated cycles."""
+    """(estimated cycles, schedule) for all schedules whose kernels can be launched."""
     heads = size_value(mul(attention.k.sizes[0], attention.k.sizes[1]), graph.dims)
     keys = size_value(attention.k.sizes[2], graph.dims)
     return [

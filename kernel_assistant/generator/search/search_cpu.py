@@ -1,4 +1,4 @@
-"""First schedules for the CPU."""
+"""Chooses the first schedules for the CPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ SHORT_ROW = 64
 
 
 def initial_cpu(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
-    """The first schedules to try. Streaming stores come first if the outputs would not stay in cache anyway."""
+    """The first schedules to try, best guess first. Schedules with streaming stores are first if the outputs are too
+    large to stay in cache."""
     nt = int(shape.written_bytes > max(device.cache_bytes, 1 << 22) // 2)
     if shape.family == "pointwise":
         # Where no load runs across the stores, the blocked form does not fit and is left out.
@@ -55,7 +56,8 @@ def _cols(shape: LoopShape, device: DeviceFacts, nt: int) -> list[Schedule]:
 
 
 def _chunks(shape: LoopShape, device: DeviceFacts, tile: int) -> list[int]:
-    """The numbers of rows of a chunk to try. Empty unless rows are many and tiles of columns are fewer than threads."""
+    """The chunk sizes to try, in rows. Empty unless there are many rows, and fewer tiles of columns than CPU
+    threads."""
     threads, tiles = max(device.threads, 1), shape.outer * -(-shape.inner // tile)
     if tiles >= threads or shape.reduced < 8192:
         return []
@@ -64,8 +66,8 @@ def _chunks(shape: LoopShape, device: DeviceFacts, tile: int) -> list[int]:
 
 
 def _across(shape: LoopShape, form: str, others: list[Schedule]) -> list[Schedule]:
-    """Schedules that compute a tile of short rows together. If there are few rows, or they are longer, the schedules
-    are `others`. Lanes along rows of a few elements would take ten times as long.
+    """Schedules that compute a tile of short rows together; lanes along rows of a few elements would take ten times as
+    long. For rows that are not very short also `others`; only `others` if rows are few or long.
     """
     if shape.reduced > SHORT_ROW or shape.outer < 8 * SHORT_ROW:
         return others

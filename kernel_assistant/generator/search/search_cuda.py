@@ -1,4 +1,4 @@
-"""First schedules for NVIDIA GPUs."""
+"""Chooses the first schedules for NVIDIA GPUs."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def initial_cuda(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
 
 
 def _window(shape: LoopShape) -> list[Schedule]:
-    """First schedules for windows: first strips of outputs for each thread, in vectors; then one output for each
-    thread, in blocks that fit the rows of outputs.
+    """First schedules for windows: with strips of neighbouring outputs for each thread, in vectors; then with one
+    output for each thread, in blocks that fit the rows of outputs.
     """
     filled = {block: shape.inner / (-(-shape.inner // block) * block) for block in (256, 128, 64)}
     fit = next((block for block, share in filled.items() if share >= 0.8), max(filled, key=filled.__getitem__))
@@ -52,8 +52,8 @@ def _window(shape: LoopShape) -> list[Schedule]:
 
 
 def _strips(shape: LoopShape) -> list[Schedule]:
-    """Schedules in which each thread computes a strip of half a vector to two vectors of outputs, in one or several
-    rows, with the input from memory or through shared memory.
+    """Schedules in which each thread computes a strip of neighbouring outputs, of half a vector to two vectors, in one
+    or several rows, with the input from memory or through shared memory.
     """
     size = shape.written_bytes // max(shape.outer * shape.inner, 1)
     vec = max(min(16 // max(size, 1), 8), 2)
@@ -93,10 +93,10 @@ def _rows(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
 
 def _split_rows(shape: LoopShape, cores: int) -> list[Schedule]:
     """Schedules in which blocks share a row, because there are too few rows to fill the device: eight blocks for each
-    processor, or many more with at least PART_BYTES each.
+    multiprocessor, or many more with at least PART_BYTES each.
 
-    With many parts, four or eight vectors of each thread are in flight, and small blocks finish one by one; then the
-    number of parts fills the device a whole number of times.
+    With many parts, four or eight vectors of each thread are in flight, and small blocks finish one by one; there is
+    also a schedule with 16 blocks for each multiprocessor.
     """
     wanted = max(8 * cores // shape.outer, 2)
     parts = 1 << (wanted - 1).bit_length()
@@ -115,7 +115,7 @@ def _split_rows(shape: LoopShape, cores: int) -> list[Schedule]:
 
 
 def _safe_first(schedules: list[Schedule]) -> list[Schedule]:
-    """The schedules with a safe one first: one block or warp for each row runs on every CUDA device."""
+    """The schedules, with a safe one moved to the front: one without clusters, which every CUDA device can run."""
     alone = next((schedule for schedule in schedules if dict(schedule.params).get("cluster", 1) == 1), schedules[0])
     return [alone, *(schedule for schedule in schedules if schedule != alone)]
 
@@ -141,8 +141,8 @@ def _register_rows(shape: LoopShape) -> list[Schedule]:
 
 
 def _warp_rows(shape: LoopShape) -> list[Schedule]:
-    """Schedules in which a warp, or part of one, handles a row: about GOOD_VALUES values for each thread, no thread
-    without values, wide vectors first.
+    """Schedules in which a warp, or part of one, handles a row. Those with about GOOD_VALUES values for each thread,
+    few idle threads and wide vectors come first.
     """
     scored: list[tuple[float, Schedule]] = []
     for width in dict.fromkeys((shape.vec, max(shape.vec // 2, 1))):
@@ -213,8 +213,9 @@ def _cols(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
 
 
 def _low_tiles(shape: LoopShape, width: int) -> list[tuple[int, int, int]]:
-    """Tiles in which a thread has few values of a column, all loaded at once, in vectors of `width`. Where values come
-    from the cache, an H200 takes two thirds to a quarter of the time of tiles with many values for each thread.
+    """Tiles (tx, ty, vec) in which a thread has few values of a column, all loaded at once, in vectors of `width`. If
+    values come from the cache, an H200 takes two thirds to a quarter of the time of tiles with many values for each
+    thread.
     """
     if shape.reduced <= 8:
         return [(8, 8, width), (32, 4, width)]
@@ -223,22 +224,22 @@ def _low_tiles(shape: LoopShape, width: int) -> list[tuple[int, int, int]]:
 
 
 def _idle(shape: LoopShape, cores: int, tx: int, ty: int, width: int) -> float:
-    """The share of the device's processors that get no block of a tile, in tenths."""
+    """The share of the device's multiprocessors that get no block with this tile, from 0 to 1, rounded to tenths."""
     blocks = shape.outer * -(-shape.inner // (tx * width))
     return round(max(1 - blocks / cores, 0), 1)
 
 
 def _no_wider(shape: LoopShape, tx: int, ty: int, width: int) -> tuple[int, int, int]:
-    """The tile (tx, ty, width), or a narrower one with about as many threads if some threads would be beyond the last
-    column, where they have nothing to do.
+    """The tile (tx, ty, width); if some of its threads would be behind the last column, a narrower one with about as
+    many threads.
     """
     most = max(_power(shape.inner) // width, 8)
     return (tx, ty, width) if tx <= most else (most, min(ty * tx // most, 32), width)
 
 
 def _split_columns(shape: LoopShape, cores: int, blocks: int) -> list[Schedule]:
-    """Schedules in which blocks share the rows of a few columns. There are fewer blocks where a later pass follows,
-    because each block of that pass combines all parts.
+    """Schedules in which blocks share the rows of a few columns. With several passes there are fewer blocks, because
+    each block of a later pass combines all parts.
     """
     most = 1 << (max((8 if shape.passes == 1 else 4) * cores // max(blocks, 1), 2) - 1).bit_length()
     schedules = []
@@ -256,8 +257,8 @@ def _split_columns(shape: LoopShape, cores: int, blocks: int) -> list[Schedule]:
 
 
 def _narrow(shape: LoopShape) -> list[Schedule]:
-    """Schedules for fewer columns than half a warp: with many rows, blocks that are as narrow as the columns; with few
-    rows, blocks that continue with the columns of the next row of O.
+    """Schedules for at most 16 columns: with many rows, blocks that are as narrow as the columns; with few rows, blocks
+    whose threads continue with the columns of the next row group. Empty for more columns.
     """
     if shape.inner > 16 or shape.turned:
         return []

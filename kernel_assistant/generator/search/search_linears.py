@@ -1,4 +1,4 @@
-"""Schedules for linear layers of few rows. CUDA; docs/language_models.md."""
+"""Chooses schedules for linear layers of few rows. CUDA only; see docs/language_models.md."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ WARPS, LOADS = 24, 4
 
 
 def possible_linears(linears: Linears, device: DeviceFacts) -> list[tuple[float, Schedule]]:
-    """All schedules that can be launched, each behind its estimated distance from one that keeps memory busy (smaller
-    is better).
+    """(score, schedule) for all schedules whose kernels can be launched. The score estimates how far a schedule is from
+    keeping memory busy; smaller is better.
     """
     blocks = max(1, sum(tiles(linears)))
 

@@ -1,5 +1,5 @@
-"""Schedules of graphs of several parts. Only the parts of one kind are varied at a time, beginning with the kind that
-costs most.
+"""Chooses schedules of graphs of several parts. Only the parts of one kind are varied at a time, beginning with the
+kind that takes most time.
 
 Parts that compute the same on tensors of the same layout, such as the layers of a network, are of one kind and have the
 same schedule.
@@ -32,8 +32,8 @@ FIRST_OF_PART = 8
 
 
 def initial_parts(partition: Partition, target: str, first: First) -> list[Schedule]:
-    """Schedules for all parts together: first the safe one for each part; then, for the kind of part that costs most,
-    the others of its first list.
+    """Schedules for all parts together. In the first one, each part has its safe schedule; in the others, the kind of
+    part that takes most time has another schedule of its first list.
     """
     kinds = alike(partition)
     dearest = _first_of(partition.parts[kinds[0][0]], target, first, FIRST_OF_PART, partition.use)
@@ -46,11 +46,11 @@ def initial_parts(partition: Partition, target: str, first: First) -> list[Sched
 def neighbours_parts(
     partition: Partition, schedule: Schedule, leave: frozenset[str], first: First, around: Around
 ) -> Iterator[Schedule]:
-    """Schedules that change one kind of part at a time: to those of its first list for each kind, then to the
-    neighbours of its current schedule; each once.
+    """Schedules that change one kind of part at a time: first to the schedules of its first list, for all kinds, then
+    to the neighbours of its current schedule. Each schedule is yielded once.
 
-    `leave` has the names of parameters that stay, such as `part1.vec`. Schedules are computed one by one when they are
-    needed, because a network has hundreds of parts.
+    `leave` has the names of parameters that are not changed, such as `part1.vec`. Schedules are computed one by one
+    when they are needed, because a network has hundreds of parts.
     """
     seen = {schedule}
     for other in _around_parts(partition, schedule, leave, first, around):
@@ -76,8 +76,8 @@ def _around_parts(
 
 
 def alike(partition: Partition) -> list[list[int]]:
-    """The numbers of the parts, grouped by parts that are alike; the most expensive group first. Parts that a library
-    or PyTorch computes come last, because they have only one schedule.
+    """The numbers of the parts, grouped by kind; the group that takes most time first. Parts that a library or PyTorch
+    computes come last, because they have only one schedule.
     """
     kinds: dict[object, list[int]] = {}
     for number, part in enumerate(partition.parts):
@@ -95,7 +95,7 @@ def alike(partition: Partition) -> list[list[int]]:
 
 
 def _changed(schedule: Schedule, numbers: Sequence[int], part: Schedule) -> Schedule:
-    """The schedule with `part` as the schedule of the parts number `numbers`."""
+    """The schedule in which all parts whose numbers are in `numbers` have the schedule `part`."""
     for number in numbers:
         schedule = schedule.with_part(number, part)
     return schedule

@@ -1,4 +1,4 @@
-"""First schedules of scans for NVIDIA GPUs, by how many rows or columns there are and how long they are."""
+"""Chooses the first schedules of scans for NVIDIA GPUs, by the number and the length of rows or columns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PART = 4096
 
 
 def scans(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
-    """First schedules, best guess first. Those that would leave most of the device without work are left out."""
+    """The first schedules to try, best guess first. Those that would leave most of the device idle are left out."""
     cores = max(device.cores, 1)
     return _columns(shape, cores) if shape.inner > 1 else _rows(shape, cores)
 
@@ -47,7 +47,7 @@ def _columns(shape: LoopShape, cores: int) -> list[Schedule]:
 
 
 def _joining(chunks: int) -> int:
-    """The number of threads that combine the totals of so many chunks."""
+    """The number of threads that combine the totals of `chunks` chunks."""
     return 32 if chunks <= 128 else 256 if chunks <= 2048 else 1024
 
 
@@ -78,7 +78,7 @@ def _vec(shape: LoopShape) -> int:
 
 
 def _blocks(shape: LoopShape) -> list[Schedule]:
-    """Schedules with a block for each row."""
+    """Schedules in which a block scans each row."""
     vec = _vec(shape)
     pairs = ((256, 4), (256, 2), (512, 2), (128, 4), (128, 8), (1024, 1), (512, 1), (256, 1), (64, 4), (128, 2))
     useful = [

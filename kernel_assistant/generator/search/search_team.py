@@ -1,4 +1,5 @@
-"""First schedules for long rows, which a team of blocks keeps in shared memory and registers."""
+"""Chooses the first schedules for long rows that several blocks share (a team), in their shared memory and
+registers."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ UNROLL = 4
 
 
 def long_rows(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
-    """Schedules with teams of blocks. If each row reads weights as long as itself, clusters, whose blocks run in step,
-    come first.
+    """Schedules in which a team of blocks handles each row. If each row reads weights as long as itself, schedules with
+    clusters, whose blocks run in step, come first.
     """
     teams = team_rows(shape, device)
     if shape.row_bytes == shape.copied_bytes or not teams:
@@ -29,8 +30,8 @@ def long_rows(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
 
 
 def team_rows(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
-    """Schedules whose teams all fit on the device at the same time, so that no block waits for one that is not
-    running.
+    """Schedules with teams that all fit on the device at the same time, so that no block waits for one that is not
+    running. Empty if rows are short or of free length.
     """
     memory, row = device.shared_bytes_per_block or 227 << 10, shape.reduced * shape.copied_bytes
     if not shape.static or row < LEAST_BYTES:
@@ -49,8 +50,8 @@ def team_rows(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
 
 
 def _share(sweeps: int, most: int) -> int:
-    """The number of sweeps of a part: the largest divisor of `sweeps` up to `most`, if it is not much less than `most`;
-    else `most`.
+    """The number of sweeps of a block over its part of a row: the largest divisor of `sweeps` up to `most` if it is at
+    least 3/4 of `most`, otherwise `most`.
     """
     even = max(count for count in range(1, most + 1) if sweeps % count == 0)
     return even if 4 * even >= 3 * most else most

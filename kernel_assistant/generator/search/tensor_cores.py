@@ -1,4 +1,5 @@
-"""Tells on which GPUs a float32 product of split operands on tensor cores is faster than the float32 product itself."""
+"""Decides on which GPUs a float32 product of split operands on tensor cores is faster than the float32 product
+itself."""
 
 from __future__ import annotations
 

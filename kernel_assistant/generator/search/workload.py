@@ -91,7 +91,7 @@ def _columns(nest: LoopNest, vec: int) -> VectorLayout:
 
 
 def _live(plan: Passes) -> int:
-    """The largest number of values that are kept at the same time."""
+    """The largest number of values of a row position that are kept for later passes at the same time."""
     last: dict[int, int] = {}
     for number, part in enumerate(plan.passes):
         read = [*part.body, *part.reduces]
@@ -102,8 +102,8 @@ def _live(plan: Passes) -> int:
 
 
 def _vector(nest: LoopNest) -> tuple[int, bool]:
-    """Returns the number of elements of a vector access of at most 16 bytes of the widest type, and whether rows begin
-    unaligned.
+    """Returns the number of elements of a vector access, which is at most 16 bytes of the widest dtype, and whether
+    rows begin unaligned.
     """
     rows = bool(nest.reduced) and not nest.inner
     axes = nest.reduced if rows else nest.inner

@@ -1,4 +1,5 @@
-"""Finds different answers of one model to one prompt, the likeliest beginnings first. Pure; nothing is random.
+"""Finds different answers of one model to one prompt, the likeliest beginnings first. This module is pure and uses no
+random numbers.
 
 The first answer is the greedy one. At each position of an answer, each likely token that was not taken gives the
 beginning of another answer: the tokens before it, and the token itself. The next answer continues greedily from the

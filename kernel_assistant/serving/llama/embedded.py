@@ -1,4 +1,5 @@
-"""A small model on this machine's CPU: messages in, a message with its tokens and their log-probabilities out.
+"""A small model on this machine's CPU. It takes messages, and returns a message with its tokens and their
+log-probabilities.
 
 Prompts are sent as tokens: earlier replies of the model keep their sampled tokens, and text never becomes a special
 token.

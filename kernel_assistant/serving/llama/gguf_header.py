@@ -57,7 +57,8 @@ def read_header(file: Path) -> GgufHeader | None:
 
 
 def _most(value: Any) -> int:
-    """The largest value of a number that may be given for each layer; 0 if it is missing."""
+    """The value of a header field that is a number or a list with a number for each layer; of a list, the largest. 0 if
+    it is missing."""
     return max(value, default=0) if isinstance(value, list) else value or 0
 
 

@@ -34,8 +34,8 @@ _POLL_S = 0.5
 class EventLog:
     """The events of one job in order, on disk and in memory.
 
-    If the disk is full, the log continues in memory only, so that watchers learn how the job ended; the file remains a
-    valid prefix.
+    If the disk is full, the log continues in memory only, so that watchers still see how the job ended; the file then
+    lacks the last events, and those that it has are valid.
     """
 
     def __init__(self, path: Path, job: str) -> None:
@@ -49,7 +49,7 @@ class EventLog:
         self.ended = bool(self._lines) and isinstance(decode_event(self._lines[-1]), FINAL)
 
     def append(self, event: AnyEvent) -> AnyEvent:
-        """Gives `event` its number and time, and writes it. Returns the completed event. Raises StoreError the first
+        """Writes `event` with its number and time filled in, and returns it in this form. Raises StoreError the first
         time that writing fails."""
         with self._changed:
             self._seq += 1
@@ -103,12 +103,14 @@ def log_path(jobs_dir: Path, job: str) -> Path:
 
 
 def recorded_events(path: Path) -> tuple[AnyEvent, ...]:
-    """Returns the recorded events of a job, without a host; () if there are none. Raises StoreError."""
+    """Reads the events of a job from the log file `path`, for which no host is needed; () if there is no file. Raises
+    StoreError if the file cannot be read."""
     return tuple(decode_event(line) for line in _sound_lines(path))
 
 
 def _open_at_end(path: Path, lines: list[bytes]) -> FileIO:
-    """Opens the file for writing after the valid lines; cuts off an incomplete last line of a crashed host."""
+    """Opens the file for appending, and first truncates it to the valid `lines`: a host that crashed may have left an
+    incomplete last line."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     file = FileIO(path, "ab")
     file.truncate(sum(len(line) + 1 for line in lines))
@@ -116,8 +118,8 @@ def _open_at_end(path: Path, lines: list[bytes]) -> FileIO:
 
 
 def _sound_lines(path: Path) -> list[bytes]:
-    """Returns the lines of a log file before the first line that cannot be decoded; an empty list if there is no
-    file."""
+    """Returns the lines of a log file up to the first line that cannot be decoded; an empty list if there is no file.
+    Raises StoreError if the file cannot be read."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:

@@ -46,8 +46,8 @@ class JobQueue:
             return True
 
     def close(self, timeout: float) -> bool:
-        """Starts no more jobs, and waits up to `timeout` seconds for the running job. Returns whether no job runs any
-        more."""
+        """Starts no more jobs, and waits up to `timeout` seconds for the running job. Returns whether no job is running
+        now."""
         with self._changed:
             self._closed = True
             self._changed.notify()

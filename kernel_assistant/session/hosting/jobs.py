@@ -1,4 +1,4 @@
-"""All jobs of the host: submits, joins, watches and cancels them, and continues them after a crash."""
+"""The jobs of the host: submits, joins, watches and cancels them; queues jobs that a crash interrupted again."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ WORKER_LOG = "worker.log"
 
 @dataclass(frozen=True)
 class JobServices:
-    """The services that the host provides to a running job. `folder` is the job's own folder; `resume_steps` are the
-    steps that were measured before a crash; `said` grows with the user's messages to a model; `unwritten` repeats
-    writes that failed because the disk was full."""
+    """What the host provides to a running job. `folder` is the job's own folder; `resume_steps` are the steps that were
+    measured before a crash; `said` grows with the user's messages to a model; `unwritten` repeats writes that failed
+    because the disk was full."""
 
     job: str
     device: str
@@ -64,8 +64,8 @@ class RunJob(Protocol):
 
 @dataclass(frozen=True)
 class Submitted:
-    """The answer to a submission. `joined`: the job existed already; `resumed`: the job was interrupted and now
-    continues; `ahead`: the number of jobs that run before it."""
+    """The answer to a submission. `joined`: the job was already queued or running; `resumed`: the job was interrupted
+    and is queued again; `ahead`: the number of jobs that run before it."""
 
     job: str
     joined: bool = False
@@ -99,7 +99,8 @@ class JobTable:
             return len(self._jobs)
 
     def submit(self, task: KernelTask, options: JobOptions) -> Submitted:
-        """Queues a job for `task`, or joins or continues an unfinished job with the same task and options."""
+        """Queues a job for `task`, or joins or queues again an unfinished job with the same task and options. Raises
+        HostShuttingDown if no more jobs are accepted."""
         lane = self._lane_of(task)
         with self._lock:
             self._refuse_when_closed()
@@ -139,7 +140,8 @@ class JobTable:
         return self.store.job(row.id).state
 
     def rows(self, *, limit: int, states: Sequence[JobState]) -> list[JobRow]:
-        """Returns rows of the store, newest first, with the right state also for jobs whose end is not written yet."""
+        """Returns rows of the store, newest first. A job that has ended has its final state here, even if that state
+        could not be written to the store yet."""
         rows = self.store.jobs(limit=limit, states=states)
         return [msgspec.structs.replace(row, state=self._ended.get(row.id, row.state)) for row in rows]
 
@@ -155,7 +157,7 @@ class JobTable:
             live.said.append(text)
 
     def retire(self) -> bool:
-        """Refuses jobs from now on, unless a job is queued or running. Returns whether jobs are refused."""
+        """Accepts no more jobs, unless a job is queued or running. Returns whether jobs are refused from now on."""
         with self._lock:
             self._closed = self._closed or not self._jobs
             return self._closed
@@ -208,7 +210,7 @@ class JobTable:
         return sum(other.row.device == device and int(name) < int(job) for name, other in self._jobs.items())
 
     def _run(self, job: QueuedJob) -> None:
-        """Runs one job in the queue's thread. Whatever happens, the job ends with one final event."""
+        """Runs one job in the queue's thread. The job ends with exactly one final event, even after an exception."""
         try:
             result = self._attempt(job)
         except Cancelled:
@@ -258,8 +260,8 @@ class JobTable:
     def _mark_ended(
         self, job: str, state: JobState, result: OptimizeResult | None, error: str, next_step: str = ""
     ) -> None:
-        """Writes a job's final state to the store; if the disk is full, writes it later. `rows` reports the final state
-        at once."""
+        """Writes a job's final state to the store, later if the disk is full. `rows` reports the final state from now
+        on."""
 
         def write() -> None:
             self.store.mark_ended(job, state, result=result, error=error, next_step=next_step)
@@ -290,7 +292,7 @@ def empty_result(row: JobRow, outcome: JobOutcome) -> OptimizeResult:
 
 
 def _started(row: JobRow, *, resumed: bool) -> JobStarted:
-    """Returns the first event of a job. Only a search has a budget."""
+    """Returns the JobStarted event of a job. Its budget is 0 for a job that does not search: it has no time limit."""
     budget = row.options.budget if row.options.kind is JobKind.optimize else 0.0
     return JobStarted(device=row.device, resumed=resumed, budget=budget)
 

@@ -12,14 +12,14 @@ _NEXT = "start one that reads: kernel-assistant optimize FILE --policy model --e
 
 
 def check_listens(row: JobRow, settings: Settings) -> None:
-    """Raises UsageError with the reason if nothing in the job reads messages."""
+    """Raises UsageError with the reason if no model in the job reads messages."""
     reason = _deaf(row, settings)
     if reason:
         raise UsageError(f"job {row.id} reads nothing: {reason}", _NEXT)
 
 
 def _deaf(row: JobRow, settings: Settings) -> str:
-    """Returns why messages are not read; "" if the job has a model with more than one turn."""
+    """Returns the reason why the job reads no messages; "" if it has a model with more than one turn."""
     options = row.options
     if options.kind is not JobKind.optimize:
         return "it writes no kernels"

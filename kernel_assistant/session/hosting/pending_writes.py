@@ -29,8 +29,8 @@ class PendingWrites:
         self._thread: threading.Thread | None = None
 
     def write(self, write: Write) -> StoreError | None:
-        """Calls `write` now, or later in another thread. Returns the error because of which it must be called later,
-        None on success."""
+        """Calls `write` now; if it fails or earlier writes are still pending, calls it later in another thread. Returns
+        None if `write` has succeeded, else the error."""
         with self._lock:
             if not self._waiting:
                 try:

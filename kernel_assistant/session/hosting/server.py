@@ -24,7 +24,8 @@ _log = logging.getLogger(__name__)
 
 
 class Server:
-    """Answers clients until `stop` is set. `retiring` is set when a client of a newer version has connected."""
+    """Answers clients until `stop` is set. `retiring` is True once a client with newer code has connected; the host
+    then ends as soon as it has no jobs."""
 
     def __init__(self, listener: socket.socket, jobs: JobTable) -> None:
         self._listener = listener
@@ -48,14 +49,15 @@ class Server:
             threading.Thread(target=self._converse, args=(stream,), daemon=True).start()
 
     def idle_seconds(self) -> float:
-        """Returns the seconds without a job or a request; 0 while there is one."""
+        """Returns for how many seconds there has been neither a job nor a request; about 0 while there is one."""
         with self._lock:
             if self._jobs.active or self._requests:
                 self._last_work = time.monotonic()
             return time.monotonic() - self._last_work
 
     def drain(self, timeout: float) -> None:
-        """Waits until watching clients have read the last events, up to `timeout` seconds."""
+        """Waits at most `timeout` seconds until watching clients have received the last events; then ends their
+        requests."""
         deadline = time.monotonic() + timeout
         while self._requests and time.monotonic() < deadline:
             time.sleep(0.01)

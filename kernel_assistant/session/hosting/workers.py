@@ -29,8 +29,8 @@ class _Idle:
 
 
 class WorkerPool:
-    """Lends a worker for a device and an interpreter. For each device, at most one measuring and one plain worker
-    (`lend`, `lend_plain`) are kept while idle, because idle workers hold GPU memory.
+    """Lends workers. A worker belongs to a device and an interpreter. For each device, at most one worker for
+    measurements (`lend`) and one plain worker (`lend_plain`) are kept while idle, because idle workers hold GPU memory.
 
     Each device is used by one job at a time, so no two jobs need the same worker. A worker that was started before a
     package was installed, upgraded or removed is not lent again, since it has the old version imported. A worker in
@@ -48,8 +48,8 @@ class WorkerPool:
 
     @contextmanager
     def lend(self, python: str, device: DeviceFacts) -> Iterator[WorkerClient]:
-        """Lends a worker for the block; it is kept afterwards if it is alive. Raises MissingError if it cannot be
-        started."""
+        """Lends a worker for measurements during the `with` block, and keeps it afterwards if it is alive. Raises
+        MissingError if no worker can be started."""
         lane = f"{device.target}:{device.index}"
         item = self._take(lane, python, "") or self._start(python, MEASURING)
         try:
@@ -59,8 +59,9 @@ class WorkerPool:
 
     @contextmanager
     def lend_plain(self, python: str, device: DeviceFacts, kernels: str) -> Iterator[WorkerClient]:
-        """Lends a worker with the default allocator, which loads generated code as the user's program does. The worker
-        has not loaded the folder `kernels` before, because a process does not load the same path twice."""
+        """Lends a worker with the default allocator, in which generated code is loaded as in the user's program. A
+        worker that has loaded kernels from the folder `kernels` is not used, because a process does not load the same
+        path twice."""
         lane = f"plain {device.target}:{device.index}"
         item = self._take(lane, python, kernels) or self._start(python, {})
         try:

@@ -32,12 +32,12 @@ def prepare_again(
     applied: bool = True,
     projects: Iterable[Path] = (),
 ) -> ClassCheck | tuple[KernelTask, JobOptions]:
-    """Returns task and options of the job that checks the kernels of a class: with `applied`, the kernels in its file
-    if there are any; otherwise the candidate of `job`. If the applied kernels are stale, no job is needed: returns the
-    result instead.
+    """Returns task and options of the job that checks the kernels of a class: with `applied`, the kernels in its file,
+    if there are any; otherwise the candidate of the job that `job()` returns. If the applied kernels are stale, no job
+    is needed: returns the result of the check instead.
 
-    The kernels of an installed library's class are read from the packages in `projects`. Raises as `prepare_applied`
-    and `prepare_check` do.
+    The kernels of an installed library's class are read from the packages in the folders `projects`. Raises as
+    `prepare_applied` and `prepare_check` do.
     """
     applied_class = _applied(applied_place(path, class_name, projects).path, class_name) if applied else None
     if applied_class is not None:
@@ -50,8 +50,8 @@ def prepare_again(
 
 
 def verdict_in(artifacts: dict[str, str]) -> ClassCheck | None:
-    """Returns the result of a job that checked applied kernels, from its artifacts; None for a job of another kind.
-    Raises StoreError."""
+    """Reads the result of a job that checked applied kernels; None if `artifacts` (name → path) are those of another
+    kind of job. Raises StoreError if the file cannot be read."""
     return read_check(Path(artifacts[CHECK_FILE])) if CHECK_FILE in artifacts else None
 
 

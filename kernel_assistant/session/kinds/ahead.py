@@ -1,4 +1,4 @@
-"""A process that imports the user's file while the search runs, and in which the edited file is timed at the end.
+"""A second process that imports the user's file while the search runs; the edited file is timed in it at the end.
 
 The process is not a fork of the judge, because the judge has another allocator. If the import fails here, nothing is
 reported: the file is imported again when it is timed.
@@ -23,7 +23,8 @@ SLOW_SECONDS = 1.0
 
 
 class Ahead:
-    """The importing process of one job. `begin` starts the import; `take` waits for it and hands the process over."""
+    """The process that imports the user's file for one job. `begin` starts the import; `take` waits for its end and
+    gives the process to the caller."""
 
     def __init__(self, python: str, cancel: threading.Event) -> None:
         self._python, self._cancel = python, cancel
@@ -32,8 +33,8 @@ class Ahead:
         self._importing: Future[object] | None = None
 
     def begin(self, task: KernelTask, seconds: float = float("inf")) -> None:
-        """Starts to import the file of `task` in a thread. Waits for the import of torch, which uses the processor, for
-        at most `seconds`."""
+        """Starts a process, waits until it has imported torch, at most `seconds`, and then imports the file of `task`
+        in a thread. The wait is here because importing torch takes processor time."""
         worker = self._worker = WorkerClient(self._python, measuring={})
         worker.start(self._cancel, seconds)
         params = {"task": to_builtins(task)}
@@ -43,7 +44,7 @@ class Ahead:
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """Pauses an import in progress during the block, in which something is measured."""
+        """Pauses an unfinished import during the `with` block, in which something is measured."""
         worker = self._worker
         if worker is None or self._importing is None or self._importing.done():
             yield
@@ -52,7 +53,8 @@ class Ahead:
             yield
 
     def take(self, seconds: float) -> WorkerClient | None:
-        """Returns the process, which the caller then owns; None if it does not import the file within `seconds`."""
+        """Waits at most `seconds` for the import. Returns the process, which the caller then owns; None if the import
+        was not started, failed or takes longer."""
         worker, importing = self._worker, self._importing
         if worker is None or importing is None:
             return None
@@ -72,8 +74,9 @@ class Ahead:
 
 @contextmanager
 def imported_ahead(environment: Environment, task: KernelTask, cancel: threading.Event) -> Iterator[Ahead]:
-    """Imports the file in a second process during the block, if the judge's import took at least SLOW_SECONDS and less
-    than the time for the search. The import pauses while `environment` measures."""
+    """Yields an `Ahead` that imports the file during the `with` block, if the judge's import took at least SLOW_SECONDS
+    and less than the time for the search; otherwise its `take` returns None. The import pauses while `environment`
+    measures."""
     ahead = Ahead(environment.worker.python, cancel)
     try:
         seconds = environment.clock.search_seconds()

@@ -1,5 +1,5 @@
-"""The last measurement: times the user's file with kernels against the original file, including the cost of the guard
-and of the custom operator."""
+"""The last measurement of a job: times the user's file with kernels against the original file. The times include the
+guard and the call of the custom operator."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ TIME_SECONDS = 600.0
 def time_applied(
     environment: Environment, task: KernelTask, result_dir: Path, folder: Path, ahead: Ahead
 ) -> AppliedTiming:
-    """Applies the result to a copy of the file below `folder` and times that copy, in the process of `ahead` if it has
-    imported the file. Raises UsageError if the result cannot be applied."""
+    """Applies the result in `result_dir` to a copy of the user's file below `folder` and times the copy, in the process
+    of `ahead` if it has imported the file. Raises UsageError if the result cannot be applied, StoreError if writing
+    fails."""
     with boundary(StoreError, f"cannot write {folder}"):
         shutil.rmtree(folder, ignore_errors=True)
         source = folder / "source" / Path(task.path).name
@@ -53,8 +54,8 @@ def _evaluation(result_dir: Path) -> Evaluation:
 
 
 def _in_a_plain_worker(environment: Environment, params: dict[str, Any], ahead: Ahead) -> dict[str, Any]:
-    """Returns the answer of a worker's `time_applied`. The worker has the default allocator, as the user's program
-    does."""
+    """Calls the method `time_applied` of a worker with the default allocator, which the user's program has too. Returns
+    the answer."""
     worker = ahead.take(environment.clock.until_limit()) or WorkerClient(environment.worker.python, measuring={})
     try:
         if not worker.hello:

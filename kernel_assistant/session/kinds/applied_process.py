@@ -34,12 +34,13 @@ class AppliedProcess:
         self._opening.result()
 
     def check(self, *, timing: bool) -> dict[str, Any]:
-        """Returns the answer of the worker's `check_applied`. Raises WorkerError, UsageError or Cancelled."""
+        """Loads the kernels, makes one call, and times it with `timing`. Returns the worker's answer to
+        `check_applied`. Raises WorkerError, UsageError or Cancelled."""
         self.wait()
         return self.worker.call("check_applied", {"timing": timing}, timeout=CHECK_SECONDS, cancel=self._cancel)
 
     def end(self) -> None:
-        """Closes the class and keeps the process; kills the process if it is still opening the class."""
+        """Closes the class; the worker is kept, unless it is still opening the class: then it is killed."""
         if self._opening is None:
             return
         if not self._opening.done():
@@ -55,7 +56,7 @@ class AppliedProcess:
 
 @contextmanager
 def plain_process(worker: WorkerClient, params: dict[str, Any], cancel: threading.Event) -> Iterator[AppliedProcess]:
-    """Yields an AppliedProcess, which ends with the block."""
+    """Yields an AppliedProcess that uses `worker`; ends it after the `with` block."""
     with ThreadPoolExecutor(1, "plain") as pool:
         process = AppliedProcess(worker, params, cancel, pool)
         try:

@@ -26,8 +26,8 @@ _WORDS = {
 
 
 class AppliedRow(Record, frozen=True, kw_only=True):
-    """The times of the class at one size: called alone, inside a compiled parent, or with unaligned tensors (see
-    `name`). `speedup` is original time over applied time, with its 99.9% interval."""
+    """The times of the class at one size. `name` says how it was called: alone, in a compiled parent, or with unaligned
+    tensors. `speedup` is original time divided by applied time, with its 99.9% interval."""
 
     name: str
     dims: dict[str, int]
@@ -44,16 +44,17 @@ class AppliedRow(Record, frozen=True, kw_only=True):
 
     @property
     def loses(self) -> bool:
-        """Whether the original should run at this size. The point estimate decides, even if the difference is not
-        significant."""
+        """Whether the original is faster at this size, so that the guard should run it. The point estimate decides,
+        even if the difference is not significant."""
         return self.speedup < 1.0
 
 
 class AppliedTiming(Record, frozen=True, kw_only=True):
-    """All rows, and the settings of the guard that follow from them. `worth` is False if applying does not pay.
+    """All measured rows, and the settings of the guard that follow from them. `worth` is False if applying is no gain.
 
-    `kernel_calls` and `fallbacks` (reason → calls) are for the declared size, None and empty in older files.
-    `unaligned` says how unaligned tensors are served: "copy" (the kernels get an aligned copy) or "original".
+    `kernel_calls` and `fallbacks` (reason → calls) count the calls at the declared size; older files lack them (None
+    and empty). `unaligned` says what a call with unaligned tensors runs: "copy" (the kernels on aligned copies) or
+    "original".
     """
 
     rows: tuple[AppliedRow, ...]
@@ -66,7 +67,7 @@ class AppliedTiming(Record, frozen=True, kw_only=True):
 
     @property
     def failure(self) -> str:
-        """Why the times do not measure the kernels, "" if they do."""
+        """Why the times cannot be used: the results differ, or the kernels never ran. "" if the times are valid."""
         different = next((row for row in self.rows if not row.equal), None)
         if different is not None:
             where = ", ".join([different.name, *(f"{name}={size}" for name, size in different.dims.items())])
@@ -83,14 +84,14 @@ class AppliedTiming(Record, frozen=True, kw_only=True):
 
     @property
     def shortfall(self) -> str:
-        """The message that says why applying is not `worth` it, for a timing without `failure`."""
+        """A message for users: why applying is no gain (`worth` is False), if there is no `failure`."""
         if self.in_file is Gain.unclear:
             return f"it is not clear whether the kernels gain anything in the edited file ({self.summary()})"
         return f"the kernels gain nothing once they are in the file ({self.summary()})"
 
     def summary(self) -> str:
-        """Returns in words the speed-up of the edited file, guard included, and where the original still runs; or the
-        failure."""
+        """Returns the speed-up of the edited file in words, guard included, and the calls for which the original still
+        runs; or the `failure`."""
         if self.failure:
             return self.failure
         low, high = self.rows[0].speedup_ci
@@ -114,8 +115,8 @@ class AppliedTiming(Record, frozen=True, kw_only=True):
 def conclude(
     rows: tuple[AppliedRow, ...], kernel_calls: int | None = None, fallbacks: dict[str, int] | None = None
 ) -> AppliedTiming:
-    """Derives the guard's settings from the measured rows. The first row is the declared size called alone; there are
-    no more rows if that shows no gain. At smaller sizes where the kernels are slower, the original runs."""
+    """Derives the guard's settings from the measured rows. The first row has the declared size, called alone; if it
+    shows no gain, it is the only row. The guard will run the original at smaller sizes where the kernels are slower."""
     alone = [row for row in rows if row.name == "alone"]
     inside = [row for row in rows if row.name == "compiled parent"]
     copied = [row for row in rows if row.name == "unaligned"]

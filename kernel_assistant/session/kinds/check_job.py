@@ -1,5 +1,5 @@
-"""A job that checks one applied class: rebuilds its sources, lets the judge verify the loaded and the rebuilt binary,
-and runs and times the file."""
+"""A job that checks one applied class. It rebuilds the sources, lets the judge verify the rebuilt binary and the one
+that is loaded, then calls and times the file with its kernels."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def check_applied(
     cancel: threading.Event,
     services: JobServices,
 ) -> OptimizeResult:
-    """Checks the class that `options.applied` names against `task`, which has the text of the class's file without
-    kernels."""
+    """Checks the kernels in the folder that `options.applied` names. `task` has the text of the class's file without
+    the kernels."""
     started = time.monotonic()
     if options.applied is None:
         raise InternalError("a job to check an applied class came without one")
@@ -74,7 +74,7 @@ def check_applied(
 def _result(
     check: _Check, task: KernelTask, environment: Environment, services: JobServices, started: float
 ) -> OptimizeResult:
-    """Runs the check and writes the artifacts."""
+    """Runs the check, writes its artifacts and returns the result of the job."""
     report = msgspec.structs.replace(check.run(), seconds=time.monotonic() - started)
     folder = services.folder / "result"
     artifacts = write_result(
@@ -111,7 +111,7 @@ def _params(task: KernelTask, wanted: AppliedCheck, applied: AppliedClass, devic
 
 
 def applied_at(folder: Path) -> AppliedClass:
-    """Returns the class whose kernels are in `folder`. Raises UsageError."""
+    """Returns the applied class with the path `folder` (`AppliedClass.folder`). Raises UsageError if there is none."""
     package = next(
         (folder_above for folder_above in folder.parents if (folder_above / MANIFEST).is_file()), folder.parent
     )
@@ -122,7 +122,7 @@ def applied_at(folder: Path) -> AppliedClass:
 
 
 def unchecked(applied: AppliedClass) -> ClassCheck:
-    """Returns the report on a class before anything has been run."""
+    """Returns the report on a class before anything has been run; it has only the facts from the time of applying."""
     provenance = applied.provenance
     numbers = provenance.get("numbers", {})
     timing = numbers.get("timing")
@@ -144,7 +144,7 @@ def unchecked(applied: AppliedClass) -> ClassCheck:
 
 
 class _Failed(Exception):
-    """A check failed. The fields of the report that earlier checks filled are kept."""
+    """A check failed. Later checks are skipped; the report keeps the results of the earlier checks."""
 
     def __init__(self, status: CheckStatus, message: str, next_step: str = "") -> None:
         super().__init__(message)
@@ -212,7 +212,7 @@ class _Check:
 
     def _pick(self, rebuilt: Binary) -> str:
         """Returns the name of the binary that the loader chooses on this machine. If there is none and the options ask
-        for it, verifies `rebuilt` and adds it."""
+        for one, verifies `rebuilt` and adds it to the package. Raises _Failed if there is still none."""
         answer = self._ask_loader()
         if "problem" in answer and self._wanted.build_missing:
             self._judge(rebuilt, "built anew", profile=False)
@@ -267,7 +267,8 @@ class _Check:
             self._fields["timing"] = evaluation.timing
 
     def _inspect(self) -> None:
-        """Makes one call through the loader and the guard, as in the user's process, and times it if requested."""
+        """Makes one call through the loader and the guard, as in the user's process, and times it if requested. Raises
+        _Failed if the result differs or the guard runs the original."""
         timed = ", timing it against the file without" if self._wanted.timing else ""
         self._emit(Progress(phase="apply", message=f"calling the file with its kernels{timed}"))
         try:

@@ -1,4 +1,4 @@
-"""Decides what a job that searched reports: its outcome, its offer, and its obstacles. Pure."""
+"""Decides what a job that searched reports: its outcome, its offer, and its obstacles. Pure functions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class Decision:
 
 
 def decide(trajectory: Trajectory, program: ProgramMode, job: str) -> Decision:
-    """Returns the decision that follows from the episode alone, before its kernels are timed in the edited file."""
+    """Returns the decision that follows from the episode alone, before the edited file is timed. `program` says how the
+    user's program runs the class; `job` is the job's number."""
     offer, over = measured_offer(trajectory.final, program)
     return Decision(outcome_of(trajectory, program), offer, over, obstacles_of(trajectory, job))
 
@@ -41,8 +42,8 @@ def in_file(decision: Decision, timing: AppliedTiming, job: str) -> Decision:
 def beside_free_wins(
     decision: Decision, final: Evaluation | None, wins: tuple[FreeWin, ...], program: ProgramMode
 ) -> Decision:
-    """Returns the decision after the free wins were timed. A faster mode of torch.compile becomes one more baseline. If
-    plain float32 is as fast as the kernels in a half type, the kernels are no gain."""
+    """Returns the decision after the free wins were timed. If a mode of torch.compile was faster than the default, it
+    becomes one more baseline. If plain float32 is as fast as kernels in a half type, the kernels are no gain."""
     if not decision.offer.applicable or decision.outcome is JobOutcome.cancelled:
         return decision
     timing = None if final is None else final.timing

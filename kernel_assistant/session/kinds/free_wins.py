@@ -1,5 +1,5 @@
-"""The step after the search that measures free wins, which need no kernel. This step decides which free wins are
-measured, in which order and for how long."""
+"""The step after the search that measures free wins, which need no kernel: it decides which are measured, in which
+order and for how long."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _log = logging.getLogger(__name__)
 
 
 def reserved_seconds(options: JobOptions) -> float:
-    """Returns the seconds that are reserved for this step."""
+    """Returns how many seconds of a job's budget are reserved for measuring free wins; 0 if they are not measured."""
     return min(SHARE * options.budget, MOST_SECONDS) if options.free_wins else 0.0
 
 
 class FreeWinStep:
-    """Measures the free wins of a task in its environment, after the search. `wins` grows with each measurement, and
-    remains valid after a cancel."""
+    """Measures the free wins of a task in its environment, after the search. `wins` has the results so far, also if the
+    user cancels."""
 
     def __init__(self, environment: Environment, seconds: float, emit: Callable[[AnyEvent], None]) -> None:
         self._environment, self._emit = environment, emit
@@ -70,8 +70,9 @@ class FreeWinStep:
         self._together()
 
     def _together(self) -> None:
-        """Measures the combination of all changes that pass and are not slower, unless this combination was measured
-        already. The combination replaces an earlier, smaller one if it could be measured."""
+        """Measures all changes together that keep the results correct and are not slower, unless exactly these were
+        measured together before. The result replaces that of an earlier, smaller combination, unless it could not be
+        measured."""
         parts = [win for win in self.wins if win.passes and win.measured and not win.loses]
         names = tuple(win.name for win in parts if win.name not in (COMPILE, TOGETHER))
         write = " + ".join(names)
@@ -90,7 +91,8 @@ class FreeWinStep:
         self._emit(FreeWinMeasured(win=win))
 
     def _asked(self, names: tuple[str, ...], weight: float) -> FreeWin | None:
-        """Measures one change or combination. Returns None if there is no time left, or no worker."""
+        """Measures one change, or several together. Returns None if there is no time left or the worker is lost. The
+        expected time is `weight` times that of a compilation."""
         if self._lost or self._left() < weight * self._expected:
             return None
         try:

@@ -76,7 +76,7 @@ def check_freeform(
 
 
 def checked(evaluation: Evaluation) -> JobOutcome:
-    """Returns the outcome of a job that checks one candidate."""
+    """Returns the outcome of a job that checks one free-form candidate."""
     if is_inconclusive(evaluation):
         return JobOutcome.inconclusive
     if not evaluation.correct:
@@ -86,7 +86,7 @@ def checked(evaluation: Evaluation) -> JobOutcome:
 
 
 def candidate_of(source: FreeformFiles | None) -> ModelCandidate:
-    """Makes the candidate from its files; the inverse of `source_of`."""
+    """Returns the candidate for files that `source_of` made."""
     if source is None:
         raise InternalError("a job to check a candidate came without one")
     return ModelCandidate(
@@ -99,7 +99,7 @@ def candidate_of(source: FreeformFiles | None) -> ModelCandidate:
 
 
 def source_of(candidate: ModelCandidate) -> FreeformFiles:
-    """Returns the candidate's files, in the form that is sent to the host."""
+    """Returns the candidate's files as the record that is sent to the session host."""
     return FreeformFiles(
         path=str(candidate.path.absolute()),
         text=candidate.text,

@@ -74,8 +74,8 @@ _log = logging.getLogger(__name__)
 
 
 def lane_of(task: KernelTask) -> str:
-    """Returns the device that will run a task, "cpu:0" or "cuda:1", which is also the name of its job queue. Of several
-    GPUs, an idle one is chosen.
+    """Returns the device that will run a task, as "cpu:0" or "cuda:1". This is also the name of its job queue. An idle
+    GPU is preferred.
 
     Raises MissingError if there is no such device.
     """
@@ -84,7 +84,7 @@ def lane_of(task: KernelTask) -> str:
 
 
 def device_of(lane: str) -> DeviceFacts:
-    """Returns the device of a queue; the inverse of `lane_of`. Raises MissingError if the device is gone."""
+    """Returns the device with the name `lane`, such as "cuda:1" (see `lane_of`). Raises MissingError if it is gone."""
     target, _, index = lane.partition(":")
     if target == "cpu":
         return detect("cpu")
@@ -102,8 +102,8 @@ def run_job(
     cancel: threading.Event,
     services: JobServices,
 ) -> OptimizeResult:
-    """Runs one job. Raises UsageError, MissingError and InternalError; a kernel that fails is no exception but part of
-    the result."""
+    """Runs one job of any kind. Raises UsageError, MissingError and InternalError; a kernel that fails raises nothing,
+    but is part of the result."""
     started = time.monotonic()
     emit = GuardedEmit(emit)
     # Only a search has a time limit: a check that the user asked for may take any time.
@@ -135,7 +135,8 @@ def run_job(
 
 
 class GuardedEmit:
-    """The `emit` of a job. If the log cannot be written, the job fails, unless a candidate was confirmed before."""
+    """Emits the events of a job. A StoreError of the log is raised, so that the job fails, unless a candidate was
+    confirmed before; then it is only logged."""
 
     def __init__(self, emit: Emit) -> None:
         self._emit, self._confirmed = emit, False
@@ -151,7 +152,7 @@ class GuardedEmit:
 
 
 class _Run:
-    """Runs one job in its environment."""
+    """Runs one job in its open environment."""
 
     def __init__(
         self,
@@ -173,8 +174,8 @@ class _Run:
         self._spent: Spending | None = None
 
     def optimize(self) -> OptimizeResult:
-        """Runs an episode with the chosen policy, or confirms a given candidate. Raises UsageError if kernels could
-        never run in the file."""
+        """Searches with the chosen policy, or only confirms the candidate in the options. Returns the job's result.
+        Raises UsageError if kernels could never run in the user's program."""
         program = self._program()
         refuse_never_run(self._task.class_name, self._environment.facts, program)
         if warning := warning_of_script(self._task, program):
@@ -231,7 +232,7 @@ class _Run:
         return trajectory
 
     def _confirm(self, candidate: Candidate) -> Trajectory:
-        """Confirms the candidate of a stopped job. Returns a trajectory with this candidate only."""
+        """Evaluates the candidate of an earlier job in the full tier. Returns a trajectory with this candidate only."""
         began = time.monotonic()
         self._emit(Progress(phase="confirm", message="verifying and measuring in full: the best candidate until now"))
         evaluation, reason, broken = None, StopReason.finished, ""
@@ -247,13 +248,13 @@ class _Run:
         return of_candidate(self._task, candidate, evaluation, reason, time.monotonic() - began, broken)
 
     def _program(self) -> ProgramMode:
-        """Returns how the user's program runs the class, according to scans on this machine."""
+        """Returns whether the user's program runs the class eagerly, compiled or scripted, according to local scans."""
         selection = place_of(self._task, self._options)
         with closing(ScanStore(self._services.settings.state_dir)) as scans:
             return scans.program_of(str(selection.path), selection.class_name)
 
     def check(self) -> OptimizeResult:
-        """Evaluates one given candidate in the full tier."""
+        """Evaluates the candidate in the options in the full tier, and returns the job's result."""
         candidate = self._options.candidate
         if candidate is None:
             raise InternalError("a job to check a candidate came without one")
@@ -278,7 +279,8 @@ class _Run:
         return Decision(checked(evaluation), offer, over, obstacles_of(episode, self._services.job))
 
     def _in_file(self, decision: Decision, artifacts: dict[str, str], ahead: Ahead) -> Decision:
-        """Times the edited file if there is something to apply. Adds the files that it writes to `artifacts`."""
+        """Times the edited file if the decision offers something to apply, and adds the written files to `artifacts`.
+        Returns the decision after that."""
         if not decision.offer.applicable or decision.outcome is JobOutcome.cancelled:
             return decision
         try:
@@ -288,7 +290,7 @@ class _Run:
         return decision if timing is None else in_file(decision, timing, self._services.job)
 
     def _time_file(self, artifacts: dict[str, str], ahead: Ahead) -> AppliedTiming | None:
-        """Times the file with its kernels, guard included. Returns None, after a warning, if that is not possible."""
+        """Times the file with its kernels, guard included. Returns None, after a warning, if it cannot be timed."""
         folder = self._services.folder / "result"
         self._emit(
             Progress(phase="apply", message="timing your class with the kernels in it, called as your program calls it")
@@ -317,15 +319,15 @@ class _Run:
         return timing
 
     def _warn_of_float32(self, wins: tuple[FreeWin, ...]) -> None:
-        """Warns if the task runs on the CPU in a half type, in which PyTorch may be slow, and plain float32 was not
-        measured."""
+        """Emits a warning if the task runs on the CPU in a half type, in which PyTorch may be slow, and the time of
+        plain float32 was not measured."""
         known = any(win.name == FLOAT32 and win.measured for win in wins)
         halves = {value.spec.dtype for value in self._environment.graph.inputs} & HALVES
         if self._task.target == "cpu" and halves and not known:
             self._emit(Warned(message=UNKNOWN_IN_FLOAT32))
 
     def _export(self, folder: Path, artifacts: dict[str, str]) -> None:
-        """Writes model_new.py. A failure is only reported, because the confirmed result remains valid."""
+        """Writes model_new.py to `folder`. An error is only reported, because the confirmed result remains valid."""
         try:
             artifacts["model_new.py"] = str(export_model_new(folder, folder))
         except UsageError as error:
@@ -342,8 +344,8 @@ class _Run:
         *,
         shipped: bool = True,
     ) -> dict[str, str]:
-        """Writes the result's files, and returns the path of each by its name. With `shipped`, binaries for other
-        architectures are built too."""
+        """Writes the result's files, and returns name → path. With `shipped`, binaries for other architectures are
+        built too."""
         built = candidate is not None and evaluation is not None and evaluation.correct
         folder = self._services.folder / "result"
         files = result_files(

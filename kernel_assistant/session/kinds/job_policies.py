@@ -39,7 +39,7 @@ GENERATOR = "generator"
 
 
 class JobPolicies:
-    """The phases of one job, and the environment that they share. `close` releases the model clients."""
+    """The policies of one job, in phases, and the environment that they share. `close` releases the model clients."""
 
     def __init__(
         self,
@@ -66,7 +66,8 @@ class JobPolicies:
         return None if self._bill is None else self._bill.spent
 
     def phases(self, seconds: float) -> list[Phase]:
-        """Returns the phases in order. Raises MissingError and UsageError if a model is required but missing."""
+        """Returns the phases in order; the search as a whole may take `seconds`. Raises MissingError or UsageError if a
+        model is required but cannot be used."""
         connection = self._connection()
         earlier = self._services.resume_steps
         if connection is None:
@@ -89,7 +90,7 @@ class JobPolicies:
         return [model, Phase((self._generator(),), self._generators_budget(seconds), rest, says)]
 
     def keep(self, trajectory: Trajectory) -> None:
-        """Stores the conversations with their stop reason."""
+        """Stores the conversations with the stop reason of the episode."""
         for policy in self._open:
             policy.keep(trajectory.stop_reason.value)
 
@@ -98,7 +99,8 @@ class JobPolicies:
             policy.close()
 
     def _connection(self) -> ModelConnection | None:
-        """Returns the connection to the model, None if only the generator is used."""
+        """Connects to the model and opens its bill. Returns None if only the generator is used: because the user chose
+        it or, with the policy "auto", because no model can be used."""
         if self._options.policy == GENERATOR:
             return None
         if self._options.policy == "auto" and not has_model(self._options, self._services):
@@ -115,8 +117,8 @@ class JobPolicies:
             return None
 
     def _opened_bill(self, connection: ModelConnection) -> Bill:
-        """Returns the bill of the model, which begins with the requests and tokens that the job spent before a crash.
-        Raises UsageError if money is limited and no price is known."""
+        """Returns the bill of the model, which starts with the requests and tokens that the job spent before a crash.
+        Raises UsageError if the user limits the money and no price is known."""
         options = self._options
         price = price_of(find(connection.word, self._services.settings), options.price, options.money)
         earlier = [
@@ -188,7 +190,7 @@ def generator() -> Policy:
 
 
 def has_model(options: JobOptions, services: JobServices) -> bool:
-    """Whether the user has chosen a model in any setting."""
+    """Whether a model is set up: the job's options or the settings name one, or one came with the package."""
     try:
         find(options.endpoint or options.model, services.settings)
     except NoModelError:
@@ -201,7 +203,7 @@ def _is_generators(step: Step) -> bool:
 
 
 class StoredPolicy:
-    """A policy that stores its finished steps before each new action."""
+    """Wraps a policy: before each new action, stores the steps that have finished since the last one."""
 
     def __init__(self, policy: Policy, store: Store, job: str) -> None:
         self._policy = policy
@@ -221,7 +223,7 @@ class StoredPolicy:
 
 
 class StoredConversation(StoredPolicy):
-    """A conversation whose messages are stored at every step. `number` counts the job's conversations from 0."""
+    """Wraps a conversation, and stores its messages at every step. `number` counts the job's conversations from 0."""
 
     def __init__(self, policy: ModelPolicy, store: Store, job: str, number: int) -> None:
         super().__init__(policy, store, job)

@@ -35,7 +35,8 @@ def profile_lines(
     cancel: threading.Event,
     services: JobServices,
 ) -> OptimizeResult:
-    """Times the lines under the user's interpreter and stores the `LineProfile`. Raises as opening the task does."""
+    """Times each line of the module's forward under the user's interpreter and stores the `LineProfile` as an artifact.
+    Raises as `call_naming_stages` does."""
     started = time.monotonic()
     with services.workers.lend(options.python, device) as worker:
         if not worker.hello:
@@ -81,7 +82,7 @@ def profile_lines(
 
 
 def read_lines(result: OptimizeResult) -> LineProfile | None:
-    """Reads the profile among the artifacts. Returns None if it is gone or not valid."""
+    """Reads the line profile among the artifacts of `result`. Returns None if the file is missing or not valid."""
     path = result.artifacts.get(LINES_FILE)
     try:
         return None if path is None else decode(Path(path).read_bytes(), LineProfile)
@@ -90,7 +91,7 @@ def read_lines(result: OptimizeResult) -> LineProfile | None:
 
 
 def latest_lines(rows: list[JobRow], class_name: str) -> LineProfile | None:
-    """Returns the newest profile of a class among the jobs of its file (newest first)."""
+    """Returns the newest line profile of a class, or None. `rows` are the jobs of its file, newest first."""
     for row in rows:
         done = row.options.kind is JobKind.lines and row.state is JobState.done and row.task.class_name == class_name
         profile = read_lines(row.result) if done and row.result is not None else None

@@ -12,8 +12,8 @@ from kernel_assistant.source.scripted import scripted_above
 
 
 def refuse_never_run(name: str, facts: Mapping[str, Any], program: ProgramMode) -> None:
-    """Raises UsageError if kernels of the class `name` could never run, because of the class or of the program.
-    `facts` are those of the opened task."""
+    """Raises UsageError if kernels of the class `name` could never run, because of the class itself (`facts` of the
+    opened task) or because the user's program runs it only in torch.jit.script."""
     refused = f"kernels would never run in place of {name}"
     if never := facts.get("never_runs"):
         raise UsageError(f"{refused}: {never}", "optimize a class inside it, or change the class")
@@ -25,8 +25,8 @@ def refuse_never_run(name: str, facts: Mapping[str, Any], program: ProgramMode) 
 
 
 def warning_of_script(task: KernelTask, program: ProgramMode) -> str:
-    """Returns a warning if the file passes the class to torch.jit.script and no scan has seen the program; else "".
-    This is no error, because the file may not be the whole program."""
+    """Returns a warning if the file passes the class to torch.jit.script and no scan has recorded how the program runs
+    it; else "". It is only a warning, because other files may call the class in another way."""
     above = scripted_above(task.content, task.class_name) if program is ProgramMode.unknown else ""
     if not above:
         return ""

@@ -1,4 +1,4 @@
-"""Explains why a job has no result: which check failed, where, and what the user can try. Pure."""
+"""Explains why a job has no result: which check failed, where, and what the user can try. Pure functions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ NEXT_STEPS = {
 
 
 def obstacles_of(trajectory: Trajectory, job: str) -> tuple[Obstacle, ...]:
-    """Returns the obstacles between an episode and a confirmed gain, the nearest first; () if the full tier gave a
+    """Returns what kept an episode from a confirmed gain, the most direct obstacle first; () if the full tier gave a
     clear verdict on both baselines, or the user cancelled the job."""
     if trajectory.stop_reason is StopReason.cancelled:
         return ()
@@ -60,7 +60,8 @@ def obstacles_of(trajectory: Trajectory, job: str) -> tuple[Obstacle, ...]:
 
 
 def why_none(trajectory: Trajectory) -> str:
-    """Returns in one line why an episode has no correct candidate: unsupported operators, or how candidates failed."""
+    """Returns in one line why an episode has no correct candidate: unsupported operators, or how candidates failed; ""
+    if it has one, or if torch.compile is at the roofline already."""
     if trajectory.best is not None or trajectory.stop_reason is StopReason.at_limit:
         return ""
     evaluations = _evaluations(trajectory)
@@ -74,16 +75,16 @@ def why_none(trajectory: Trajectory) -> str:
 
 
 def of_error(error: KernelAssistantError) -> Obstacle:
-    """Returns the obstacle of a job that ended with an exception. Its `check` says by the exit code whether the judge,
-    the machine or the module is at fault."""
+    """Returns the obstacle of a job that ended with an exception. The exception's exit code decides whether `check` is
+    "judge", "machine" or "module"."""
     check = {EXIT_INTERNAL: "judge", EXIT_MISSING: "machine"}.get(error.exit_code, "module")
     step = error.next_step or DOCTOR
     return Obstacle(check=check, outcome="failed", message=error.cause, next_step=step)
 
 
 def of_edited_file(words: str, job: str, *, unclear: bool) -> Obstacle:
-    """Returns the obstacle of kernels that gain by themselves but not in the edited file; `words` describe the
-    timing."""
+    """Returns the obstacle of kernels that are faster by themselves but not in the edited file. `words` describe the
+    timing; `unclear` means that the difference is not significant."""
     again = f"kernel-assistant confirm {job} measures it again"
     step = again if unclear else "optimize a larger class around it, where the guard costs less"
     return Obstacle(check="edited file", outcome="unclear" if unclear else "no gain", message=words, next_step=step)
@@ -103,8 +104,8 @@ def place_of_failure(evaluation: Evaluation) -> str:
 
 
 def _endings(trajectory: Trajectory, job: str) -> list[Obstacle]:
-    """Returns the obstacles that ended the episode, other than failed candidates: unsupported operators, a broken
-    policy or environment, a model that got nowhere, a best candidate that was not confirmed."""
+    """Returns why the episode ended without a result, apart from failed candidates: unsupported operators, a broken
+    policy or environment, a model without progress, a best candidate that was not confirmed."""
     reason = trajectory.stop_reason
     obstacles = [
         Obstacle(
@@ -151,8 +152,8 @@ def _unconfirmed(trajectory: Trajectory, evaluation: Evaluation, job: str) -> Ob
 
 
 def _of_candidates(trajectory: Trajectory, job: str) -> list[Obstacle]:
-    """Returns the most frequent kinds of failed candidates. If a candidate of the search was correct, only failures in
-    the full tier count."""
+    """Returns an obstacle for each of the most frequent kinds of failed candidates. If a candidate of the search was
+    correct, only failures in the full tier count."""
     evaluations = _evaluations(trajectory)
     if any(one.correct for one in _searched(trajectory)):
         evaluations = [one for one in evaluations if one.tier is Tier.full]
@@ -196,7 +197,7 @@ def _unclear(evaluation: Evaluation | None, job: str) -> tuple[Obstacle, ...]:
 
 
 def intervals(timing: Timing) -> list[tuple[str, Gain, tuple[float, float] | None]]:
-    """Returns (baseline, verdict, interval) of both comparisons, torch.compile first."""
+    """Returns (baseline, verdict, interval of the speed-up) for both baselines, torch.compile first."""
     return [
         (OVER_COMPILE, timing.vs_compile, timing.speedup_vs_compile_ci),
         (OVER_EAGER, timing.vs_eager, timing.speedup_vs_eager_ci),

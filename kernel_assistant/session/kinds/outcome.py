@@ -1,4 +1,4 @@
-"""Derives the outcome of a job from a finished episode. Only confirmed figures count."""
+"""Derives the outcome of a job from a finished episode. Gains count only if they are confirmed in the full tier."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ NOT_REFUTED = (Outcome.correct, Outcome.inconclusive, Outcome.crashed, Outcome.h
 
 
 def outcome_of(trajectory: Trajectory, program: ProgramMode = ProgramMode.unknown) -> JobOutcome:
-    """Returns the outcome of an episode. A confirmed gain counts however the episode ended, unless the user
-    cancelled it."""
+    """Returns the outcome of an episode. A confirmed gain counts for every stop reason except a cancellation by the
+    user."""
     if trajectory.stop_reason is StopReason.cancelled:
         return JobOutcome.cancelled
     if trajectory.stop_reason is StopReason.at_limit and not measured_offer(trajectory.final, program)[0].applicable:
@@ -51,14 +51,15 @@ def outcome_of(trajectory: Trajectory, program: ProgramMode = ProgramMode.unknow
 
 
 def confirmed(evaluation: Evaluation | None) -> bool:
-    """Whether a candidate was correct and was timed in this evaluation."""
+    """Whether this evaluation timed a correct candidate."""
     return evaluation is not None and evaluation.correct and evaluation.stage is Stage.profile
 
 
 def measured_offer(
     evaluation: Evaluation | None, program: ProgramMode = ProgramMode.unknown, wins: tuple[FreeWin, ...] = ()
 ) -> tuple[Offer, str]:
-    """Returns the offer of a confirmed candidate, and the baseline over which it gains ("" if there is none)."""
+    """Returns the offer of a confirmed candidate, and the baseline over which it gains ("" if there is none). `program`
+    says how the user's program runs the class; `wins` may add baselines."""
     timing = evaluation.timing if evaluation is not None and confirmed(evaluation) else None
     if timing is None:
         return Offer.none, ""
@@ -68,7 +69,7 @@ def measured_offer(
 
 
 def measured_outcome(evaluation: Evaluation | None, program: ProgramMode = ProgramMode.unknown) -> JobOutcome:
-    """Returns the outcome of a confirmed candidate."""
+    """Returns the outcome of a job whose candidate was confirmed by this evaluation."""
     return OUTCOMES[measured_offer(evaluation, program)[0]]
 
 
@@ -78,8 +79,8 @@ def is_inconclusive(evaluation: Evaluation | None) -> bool:
 
 
 def in_file_offer(timing: AppliedTiming) -> Offer:
-    """Returns the offer that remains if kernels are faster by themselves but not, or not clearly, in the edited
-    file."""
+    """Returns the offer for kernels that are faster by themselves but not worth applying in the edited file: unclear or
+    none."""
     unclear = not timing.failure and timing.in_file is Gain.unclear
     return Offer.unclear if unclear else Offer.none
 
@@ -92,8 +93,8 @@ def of_candidate(
     seconds: float,
     broken: str = "",
 ) -> Trajectory:
-    """Returns the trajectory of a job that confirmed one candidate. `evaluation` is None if the confirmation was
-    interrupted; `broken` is the cause if the worker was lost."""
+    """Returns the trajectory of a job that only evaluated one candidate. `evaluation` is None if that was interrupted;
+    `broken` is the cause if the worker was lost."""
     evaluations = () if evaluation is None else (evaluation,)
     step = Step(
         turn=1,
@@ -116,15 +117,15 @@ def of_candidate(
 
 
 def is_unconfirmed(result: OptimizeResult) -> bool:
-    """Whether measuring the best candidate in the full tier, for the first time or again, may show a gain."""
+    """Whether another evaluation of the best candidate in the full tier may show a gain that is not confirmed yet."""
     open_ended = result.outcome in (JobOutcome.inconclusive, JobOutcome.cancelled, JobOutcome.failed)
     return (result.best is None or open_ended) and not result.applicable and "plan.json" in result.artifacts
 
 
 def doubt_of(result: OptimizeResult) -> str:
-    """Returns why a job's best candidate should not simply be applied, "" for a confirmed gain.
+    """Returns why a job's best candidate should not be applied without further thought, "" for a confirmed gain.
 
-    A candidate that was not measured in the full tier is not called slow.
+    The reason distinguishes a candidate without a gain from one that was never measured in the full tier.
     """
     if result.applicable:
         return ""
@@ -153,7 +154,7 @@ def _gains_over_the_other(result: OptimizeResult) -> str:
 
 
 def best_of(evaluation: Evaluation | None, policy: str, files: tuple[str, ...]) -> Best | None:
-    """Returns the figures of a confirmed evaluation, None for any other."""
+    """Returns the times and errors of a correct, timed evaluation as a `Best`; None for any other evaluation."""
     if evaluation is None or evaluation.timing is None or evaluation.accuracy is None or not evaluation.correct:
         return None
     timing, accuracy = evaluation.timing, evaluation.accuracy
@@ -178,8 +179,8 @@ def best_of(evaluation: Evaluation | None, policy: str, files: tuple[str, ...]) 
 
 
 def best_candidate(trajectory: Trajectory) -> tuple[Candidate | None, Evaluation | None]:
-    """Returns the confirmed candidate and its evaluation; without one, the fastest correct candidate of the search that
-    the full tier did not refute; (None, None) if there is none either."""
+    """Returns the confirmed candidate and its evaluation. If none was confirmed, returns the fastest correct candidate
+    of the search that did not fail in the full tier; (None, None) if there is none."""
     refuted = {one.candidate for one in trajectory.in_full if one.outcome not in NOT_REFUTED}
     best: tuple[float, Candidate, Evaluation] | None = None
     for step in trajectory.steps:

@@ -1,1 +1,2 @@
-"""The Python functions of the package: they make tasks from live modules, and run kernels in the caller's process."""
+"""The Python functions of the package, for callers with a live module: `optimize` makes a task of it, `accelerated`
+runs kernels in the caller's process."""

@@ -27,7 +27,7 @@ from kernel_assistant.source.same_code import changed_members, codes_in
 
 
 def accelerated_copy(module: Any, result: OptimizeResult, *, force: bool) -> Any:
-    """See `kernel_assistant.accelerated`."""
+    """Implements `kernel_assistant.accelerated`; its docstring describes parameters and exceptions."""
     torch = torch_of(module)
     folder, task = _kept(result)
     if (doubt := doubt_of(result)) and not force:
@@ -45,7 +45,7 @@ def accelerated_copy(module: Any, result: OptimizeResult, *, force: bool) -> Any
 
 
 def _kept(result: OptimizeResult) -> tuple[Path, KernelTask]:
-    """Returns the folder of a result that has a candidate, and its task."""
+    """Returns the folder with the artifacts of `result`, and its task. Raises UsageError if there is no candidate."""
     plan = result.artifacts.get("plan.json", "")
     task = read_task(Path(plan).parent) if plan else None
     if task is None:
@@ -72,8 +72,8 @@ def _check_unchanged(cls: type, task: KernelTask, module_class: type) -> None:
 
 
 def _package(folder: Path, task: KernelTask) -> tuple[Path, Path]:
-    """Returns the paths of a copy of the class's file, as the job had it, and of the package with its kernels. Both are
-    in the folder `in_session` beside the job's result, and are written if they are missing."""
+    """Returns the paths of a copy of the class's file, as it was in the job, and of the package with its kernels. If
+    missing, both are written, to the folder `in_session` beside the job's result."""
     folder_of_copy = folder.parent / "in_session"
     source = folder_of_copy / Path(task.path).name
     package = folder_of_copy / package_name(source.stem)

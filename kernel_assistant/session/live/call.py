@@ -1,7 +1,7 @@
 """`kernel_assistant.optimize(module, inputs)`: makes a task of a live module and waits for its job.
 
-The constructor arguments are not known for an instance, so the task contains the instance itself, as a recording of one
-call like those of a scan. The kernels get the caller's parameters.
+The constructor arguments of an instance are not known. So the task contains the instance itself and one call, in the
+form of a scan's recording. The kernels get the parameters of the caller's module.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def optimize_module(
     flags: Mapping[str, object],
     progress: Callable[[str], object] | None = None,
 ) -> OptimizeResult:
-    """See `kernel_assistant.optimize`; `flags` are settings. Warnings of the job become Python warnings; Ctrl-C cancels
-    the job."""
+    """Implements `kernel_assistant.optimize`; its docstring describes parameters and exceptions. `flags` maps names of
+    settings to values. Warnings of the job become Python warnings; Ctrl-C cancels the job."""
     _refuse_inside()
     torch = torch_of(module)
     settings, _ = resolve(None, dict(flags))
@@ -113,8 +113,8 @@ def _task(
 
 
 def _recording(folder: Path, module: bytes, call: bytes, origin: ClassOrigin) -> Path:
-    """Writes a folder in the form that `worker/user_module/recorded.py` reads. Its name is a hash of its content, so
-    that the same call makes the same task."""
+    """Writes the pickled module and call as a folder below `folder` that `worker/user_module/recorded.py` reads, and
+    returns its path. The name is a hash of the content, so that the same call makes the same task."""
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     files = {
         "module.pt": module,
@@ -168,7 +168,7 @@ def _pickled(torch: ModuleType, module: Any) -> bytes:
 
 
 def _of_main(pickled: bytes) -> set[str]:
-    """Returns the names of classes and functions in `__main__` that unpickling needs."""
+    """Returns the names of the classes and functions in `__main__` that are needed to unpickle a module."""
     with zipfile.ZipFile(io.BytesIO(pickled)) as archive:
         (data,) = [archive.read(name) for name in archive.namelist() if name.endswith("/data.pkl")]
     named = [str(argument).split(" ") for code, argument, _ in pickletools.genops(data) if code.name == "GLOBAL"]

@@ -1,8 +1,7 @@
-"""Writes the text of a Python module with a class of a live session and everything that the class needs, as the session
-defines it now.
+"""Copies a class of a live session, with everything that it needs, into the text of a Python module.
 
 Classes and functions are copied as they were typed, as are imports that a cell contains; a name with a plain value
-becomes an assignment of that value. So the newest definition is used, in whatever order the cells ran.
+becomes an assignment of that value. The newest definition of each name is used, in whatever order the cells ran.
 """
 
 from __future__ import annotations
@@ -39,10 +38,11 @@ class _Obstacle:
 
 
 def carried(class_name: str, others: Iterable[str], module_class: type) -> str:
-    """Returns the text of a module that defines `class_name` and `others` of the session, with everything they use.
+    """Returns the text of a module that defines `class_name` and `others` of the session, with everything that they
+    use.
 
-    Names that only the `__init__` of a `module_class` uses may be left out, since the instances are constructed
-    already. Raises UsageError that names everything that cannot be copied.
+    What only the `__init__` of a subclass of `module_class` uses may be missing, since the instances are constructed
+    already. Raises a UsageError that names everything that cannot be copied.
     """
     carrier = _Carrier(main_names(), module_class)
     for name in dict.fromkeys((class_name, *sorted(others))):
@@ -78,7 +78,7 @@ class _Carrier:
 
     def place(self, name: str, user: str) -> None:
         """Adds the definition of `name` to the text, after everything that the definition needs when it runs. Skips
-        builtins."""
+        builtins. `user` is the name whose definition uses `name`, for error messages."""
         if name in self._seen or name not in self._names:
             return
         self._seen[name] = None
@@ -126,7 +126,7 @@ class _Carrier:
             vars(self).update(vars(attempt))
 
     def _obstacle(self, name: str, value: Any, definition: Definition | None, user: str) -> _Obstacle | None:
-        """Returns why this name cannot be copied, None if it can."""
+        """Returns why the definition of `name` cannot be copied, None if it can be copied."""
         if definition is None:
             if isinstance(value, (type, FunctionType)):
                 return _Obstacle(f"{name} (its text is not kept)", "move it to a .py file and import it from there")
@@ -142,7 +142,8 @@ class _Carrier:
         return None
 
     def _other_name(self, name: str, value: Any) -> str | None:
-        """Returns the name under which the session defined the value, if `name` is another name for it."""
+        """Returns the name under which the session defined the class or function `value`, if `name` is only an
+        alias."""
         own = getattr(value, "__name__", None) if isinstance(value, (type, FunctionType)) else None
         return own if own not in (None, name) and self._names.get(own) is value else None
 

@@ -1,5 +1,5 @@
-"""Finds the text of classes and functions of a live session, as it was typed in a cell or at a prompt that keeps the
-text."""
+"""Finds the text of classes and functions that were typed into a live session: in a notebook's cell, or at a prompt
+that keeps the text."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 @dataclass(frozen=True)
 class Definition:
-    """The text of one definition. `futures` are the `__future__` flags that it was compiled with; `changed` names the
-    members of a class that now differ from the text."""
+    """The text of a class or function. `futures` are the `__future__` flags that it was compiled with; `changed` names
+    the members of a class that have been replaced since and so differ from the text."""
 
     text: str
     futures: int = 0
@@ -53,13 +53,13 @@ def where() -> str:
 
 
 def cells() -> list[str]:
-    """Returns the texts that were typed in and are kept, newest first."""
+    """Returns everything that was typed in and that Python still has (in `linecache`), newest first."""
     kept = [entry[2] for entry in linecache.cache.values() if len(entry) == 4 and entry[1] is None]
     return ["".join(lines) for lines in reversed(kept)]
 
 
 def class_definition(cls: type) -> Definition | None:
-    """Returns the text of a class as it is in the session now; None if the session does not keep the text."""
+    """Returns the text that defines a class; None if the session does not keep it."""
     for text, line, futures in _texts_of(cls):
         nodes = [node for node in _statements(text) if isinstance(node, ast.ClassDef) and node.name == cls.__name__]
         nodes = [node for node in nodes if line is None or _covers(node, line)]
@@ -70,8 +70,8 @@ def class_definition(cls: type) -> Definition | None:
 
 
 def function_definition(name: str, value: Any) -> Definition | None:
-    """Returns the text of a function, or of a lambda bound to `name`; None if the text is not kept or the function is a
-    closure."""
+    """Returns the text that defines a function, or a lambda assigned to `name`; None if the text is not kept or the
+    function is a closure."""
     function = plain_function(value)
     if function is None or function.__module__ != MAIN or function.__code__.co_freevars:
         return None
@@ -91,8 +91,8 @@ def _own_functions(cls: type) -> list[FunctionType]:
 
 
 def _texts_of(cls: type) -> Iterator[tuple[str, int | None, int]]:
-    """Yields texts that may define a class, each with a line inside the class and the `__future__` flags. For a class
-    without functions, yields all texts that are kept."""
+    """Yields texts that may define a class, each with a line number inside the class and the `__future__` flags. For a
+    class without functions, yields all texts that are kept, and None as line number."""
     functions = _own_functions(cls)
     for function in functions:
         text = _text_of(function)
@@ -110,7 +110,8 @@ def _text_of(function: FunctionType) -> str | None:
 
 
 def _statements(text: str) -> Iterator[ast.stmt]:
-    """Yields the statements outside functions and classes, including those in `if`, `try` and `with`."""
+    """Yields the statements outside functions and classes, including those in `if`, `try` and `with`; nothing for a
+    text with a syntax error."""
     try:
         waiting: list[ast.AST] = [ast.parse(text)]
     except (SyntaxError, ValueError):
@@ -136,14 +137,14 @@ def _covers(node: ast.stmt, line: int) -> bool:
 
 
 def _first_line(node: ast.stmt) -> int:
-    """Returns the line of the first decorator, or of the statement if it has none."""
+    """Returns the number of the line with the first decorator, or with the statement if it has none."""
     decorators = node.decorator_list if isinstance(node, _DEFINITIONS) else []
     return min([node.lineno, *(one.lineno for one in decorators)])
 
 
 def _cut(text: str, node: ast.stmt) -> str:
-    """Returns the lines of one statement with its decorators, or its syntax tree as text if it shares a line with other
-    statements."""
+    """Returns the lines of one statement, decorators included. If it shares a line with other statements, returns text
+    made from its syntax tree."""
     lines = "".join(text.splitlines(keepends=True)[_first_line(node) - 1 : node.end_lineno]).rstrip("\n") + "\n"
     try:
         alone = ast.parse(lines).body

@@ -24,9 +24,9 @@ _KEEPS = (3, 13)
 
 @dataclass(frozen=True)
 class ClassOrigin:
-    """The file and text of a class. `module` is the name that a pickle uses for the class's module. For a class that
-    was typed into a session, `session` names the session in words, and `path` and `text` are a file that this package
-    wrote; for a class in a file of the user, `session` is ""."""
+    """The file and text of a class. `module` is the class's module as a pickle names it. For a class typed into a
+    session, `session` describes the session, and `path` and `text` are those of a file that this package wrote; for a
+    class in a file of the user, `session` is ""."""
 
     path: Path
     text: str
@@ -36,8 +36,8 @@ class ClassOrigin:
 
 
 def torch_of(module: Any) -> ModuleType:
-    """Returns the torch module that the caller has imported; never imports it. Raises UsageError if `module` is not a
-    `torch.nn.Module`."""
+    """Returns the module `torch` that the caller has imported, without importing it. Raises UsageError if `module` is
+    not a `torch.nn.Module`."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(module, torch.nn.Module):
         raise UsageError(f"{type(module).__name__} is not a torch.nn.Module", "pass an instance of a module class")
@@ -45,7 +45,7 @@ def torch_of(module: Any) -> ModuleType:
 
 
 def check_class(cls: type) -> None:
-    """Raises UsageError if the class is not found in its module under its name."""
+    """Raises UsageError unless the class is at the top level of its module and still found there under its name."""
     if "<locals>" in cls.__qualname__ or "." in cls.__qualname__:
         raise UsageError(f"{cls.__qualname__} is not at the top level of its file", _NEXT_STEP)
     if getattr(sys.modules.get(cls.__module__), cls.__name__, None) is not cls:
@@ -70,7 +70,7 @@ def origin_of(cls: type, module_class: type, state: Path, others: Iterable[str] 
 
 
 def keep(folder: Path, name: str, content: bytes) -> None:
-    """Writes a file that only the user can read, unless it exists. Raises StoreError."""
+    """Writes the file `name` in `folder`, readable for this user only, unless it exists. Raises StoreError."""
     path = folder / name
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -29,10 +29,10 @@ from kernel_assistant.store import JobRow
 def states_of(
     path: Path, text: str, rows: Iterable[JobRow], counters_dir: Path, projects: Iterable[Path] = ()
 ) -> dict[str, ClassState]:
-    """Returns the state of each class, from the jobs of its file (newest first) and the package beside it. A class of
-    an installed library has its package in one of the folders `projects`.
+    """Returns the state of each class of a file by its name. `rows` are the jobs of the file, newest first; the kernels
+    are read from the package beside it or, for an installed library, from a package in one of the folders `projects`.
 
-    `text` may have syntax errors.
+    `text` is the file's text and may have syntax errors.
     """
     decorated = decorated_while_typed(text)
     rows = tuple(rows)
@@ -55,7 +55,8 @@ def states_of(
 
 
 def _unused(path: Path, decorated: list[str]) -> list[str]:
-    """Returns classes with kernels in the package but no decorator in the text, as after an editor's own undo."""
+    """Returns classes with kernels in the package but no decorator in the text. An editor's own undo leaves such
+    classes."""
     try:
         manifest = read_manifest(path.parent / package_name(path.stem))
     except KernelAssistantError:
@@ -64,8 +65,8 @@ def _unused(path: Path, decorated: list[str]) -> list[str]:
 
 
 def _applied(path: Path, decorated: list[str]) -> tuple[dict[str, AppliedClass | None], str]:
-    """Returns a dict and a message. The dict has the applied class for each decorated class, None if the package is
-    missing or cannot be read; the message says why it cannot be read."""
+    """Returns class → applied class for each decorated class, None if its package is missing or cannot be read; and the
+    reason why it cannot be read, or ""."""
     classes: dict[str, AppliedClass | None] = dict.fromkeys(decorated)
     problem = ""
     if decorated and (path.parent / package_name(path.stem)).is_dir():
@@ -79,7 +80,7 @@ def _applied(path: Path, decorated: list[str]) -> tuple[dict[str, AppliedClass |
 
 
 def _replaced(path: Path, projects: Iterable[Path]) -> tuple[dict[str, AppliedClass | None], str]:
-    """Returns the same as `_applied`, for classes of an installed file that a package in one of `projects` replaces."""
+    """Returns the same as `_applied` for the classes of an installed library's file. The packages are in `projects`."""
     packages = replaced_in(projects, path)
     classes: dict[str, AppliedClass | None] = dict.fromkeys(packages)
     problem = ""
@@ -92,8 +93,8 @@ def _replaced(path: Path, projects: Iterable[Path]) -> tuple[dict[str, AppliedCl
 
 
 def _lost(path: Path, text: str, name: str, problem: str) -> str:
-    """Returns why the kernels cannot be read, and what runs instead. A file with lines of older versions cannot be
-    imported then."""
+    """Returns a message: why the kernels cannot be read, and what happens now. Usually the original runs, but a file
+    with the lines of an older version cannot be imported."""
     package = package_name(path.stem)
     missing = not is_installed(path) and not (path.parent / package).is_dir()
     what = f"{package} is missing" if missing else problem or "its kernels cannot be read"
@@ -114,8 +115,8 @@ def _with_kernels(state: ClassState, one: AppliedClass, text: str, counters_dir:
 
 
 def counted(counters_dir: Path, package: Path, class_name: str) -> tuple[int | None, dict[str, int]]:
-    """Returns the calls that the kernels served and the fallbacks in the last program that reported them; (None, {}) if
-    none did."""
+    """Returns the number of calls that the kernels served and the fallbacks (reason → calls), both of the last program
+    that reported them; (None, {}) if none did."""
     try:
         counts = json.loads((counters_dir / report_name(package)).read_bytes())["classes"][class_name]
         fallbacks = {str(reason): int(count) for reason, count in counts["fallbacks"].items()}

@@ -1,4 +1,4 @@
-"""Runs a program with applied kernels and reads the numbers of calls that its processes counted."""
+"""Runs a program with applied kernels and reads how many calls the kernels served in all of its processes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from kernel_assistant.session.scanning.program import run_here
 
 @dataclass(frozen=True)
 class CallCounts:
-    """Calls of one class of one package: `kernel` is the number that its kernels served, `fallbacks` (reason → number)
-    those that the original served. `unused` is why the kernels could not be loaded; then calls are not counted."""
+    """The calls of one class of a package: its kernels served `kernel` of them, the original those in `fallbacks`
+    (reason → number). `unused` is the reason why kernels could not be loaded; then nothing is counted."""
 
     package: Path
     class_name: str
@@ -25,10 +25,11 @@ class CallCounts:
 
 
 def run_counted(command: tuple[str, ...], *, quiet: bool) -> tuple[int, list[CallCounts]]:
-    """Runs `command`. Returns its exit code, and every class with applied kernels that it called or could not use.
+    """Runs `command`. Returns its exit code, and the counts of every class with applied kernels that the program called
+    or whose kernels it could not load.
 
-    With `quiet` its output goes to stderr. Raises UsageError if the command does not exist, MissingError if it is not
-    executable.
+    With `quiet` its output goes to stderr. Raises UsageError if the command does not exist or is not executable,
+    MissingError if it cannot be started for another reason.
     """
     with tempfile.TemporaryDirectory(prefix="kernel-assistant-") as folder:
         # All of its processes count together, also those that a script starts one after another.

@@ -27,7 +27,8 @@ CHECK_FILE = "check.json"
 
 
 class CheckStatus(str, Enum):
-    """See docs/check.md. Every status except `ok` and `cannot_run` is a failed check."""
+    """The result of a check (docs/check.md explains each). All except `ok` and `cannot_run` mean that the check
+    failed."""
 
     ok = "ok"
     slower = "slower"
@@ -39,7 +40,8 @@ class CheckStatus(str, Enum):
 
 
 class AppliedRecord(Record, frozen=True, kw_only=True):
-    """Facts from the time of applying: device, versions, date, speed-up of the edited file (None if not timed)."""
+    """Facts from the time of applying: device, versions, date, and the speed-up of the edited file (None if not timed).
+    `timing` is the judge's timing of the kernels alone."""
 
     device: str = ""
     versions: dict[str, str] = {}
@@ -49,11 +51,11 @@ class AppliedRecord(Record, frozen=True, kw_only=True):
 
 
 class ClassCheck(Record, frozen=True, kw_only=True):
-    """The report on one class. Fields after the check that failed are empty.
+    """The report on one class. Fields that checks after the first failed one would fill are empty.
 
     `applied` compares the file with and without its kernels at the declared size; `timing` is the judge's timing of the
-    loaded binary; `added` names a binary that was built and added. `exit_code` is that of the error behind
-    `cannot_run`.
+    loaded binary; `added` names a binary that was built and added. If the status is `cannot_run`, `exit_code` is that
+    of the error.
     """
 
     name: str
@@ -91,7 +93,7 @@ class CheckReport(Record, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> int:
-        """The exit code of the worst failure: first internal errors, then failed checks, then missing parts."""
+        """The exit code of the worst result: internal errors first, then failed checks, missing parts, usage errors."""
         codes = {one.exit_code for one in self.classes}
         if EXIT_INTERNAL in codes:
             return EXIT_INTERNAL
@@ -101,9 +103,8 @@ class CheckReport(Record, frozen=True, kw_only=True):
 
 
 def gated(check: ClassCheck, fail_under: float | None) -> ClassCheck:
-    """Returns `check` with the status `slower` if it does not pass the speed check, else unchanged. To pass, the file
-    must be at least `fail_under` times as fast as the original; if `fail_under` is None, it must not be measurably
-    slower."""
+    """Returns `check`, with the status `slower` if the file with kernels is too slow. It must be at least `fail_under`
+    times as fast as the original; if `fail_under` is None, it must not be measurably slower."""
     row = check.applied
     if check.status is not CheckStatus.ok or row is None:
         return check
@@ -131,7 +132,7 @@ def cannot_run(check: ClassCheck, error: KernelAssistantError) -> ClassCheck:
 
 
 def write_check(folder: Path, check: ClassCheck) -> str:
-    """Writes the report beside the other artifacts of the job. Returns the path."""
+    """Writes the report beside the job's other artifacts. Returns the path of the file. Raises StoreError."""
     path = folder / CHECK_FILE
     with boundary(StoreError, f"cannot write {path}"):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -140,6 +141,6 @@ def write_check(folder: Path, check: ClassCheck) -> str:
 
 
 def read_check(path: Path) -> ClassCheck:
-    """Reads the report that a job wrote. Raises StoreError."""
+    """Reads the report that a job wrote. Raises StoreError if that fails."""
     with boundary(StoreError, f"cannot read {path}"):
         return decode(path.read_bytes(), ClassCheck)

@@ -1,5 +1,5 @@
-"""The state of a class: its newest job, the applied kernels, and whether these belong to an older text of the class.
-Pure."""
+"""The state of a class: its newest job, its applied kernels, and whether these were made for an older text of the
+class. Pure functions."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from kernel_assistant.store import JobKind, JobRow, JobState
 @dataclass(frozen=True)
 class ClassState:
     """The newest job of a class, and its applied kernels. `figure` is the confirmed gain in words; `stale` says why the
-    result or the kernels belong to an older text. `offers` and `gain_over` are those of the job's result.
+    result or the kernels belong to an older text of the class. `offers` and `gain_over` are those of the job's result.
 
-    `unconfirmed` is the job whose best candidate was not measured in the full tier, or has an unclear verdict; "" if
-    there is none. `offer` is the job that `apply FILE:CLASS` uses, which need not be the newest; `offered` is its gain
-    in words.
+    `unconfirmed` is a job whose best candidate was not measured in the full tier, or has an unclear verdict; "" if
+    there is none. `offer` is the job that `apply FILE:CLASS` uses, which may be an older job; `offered` is its gain in
+    words.
 
     `unused` is True if kernels of the class are beside the file but the file does not use them. `kernel_calls` and
-    `fallbacks` (reason → calls) are the guard's counts in the last program; `kernel_calls` is None without a report.
+    `fallbacks` (reason → calls) are the guard's counts in the last program; `kernel_calls` is None if no program
+    reported any.
     """
 
     job: str = ""
@@ -55,13 +56,14 @@ class ClassState:
 
     @property
     def applicable(self) -> bool:
-        """Whether there is a gain to apply, over all timed baselines or only over the one that the program runs."""
+        """Whether the result can be applied: it gains over all timed baselines, or over the one that the program
+        runs."""
         return self.offers.applicable
 
 
 def newest_jobs(rows: Iterable[JobRow]) -> dict[str, JobRow]:
-    """Returns for each class the newest job of `rows` (newest first) that searched for kernels, without jobs that the
-    user cancelled before a gain was confirmed."""
+    """Returns class → its newest search for kernels among `rows` (newest first). Jobs that the user cancelled before a
+    gain was confirmed are skipped."""
     jobs: dict[str, JobRow] = {}
     for row in rows:
         given_up = row.state is JobState.cancelled and (row.result is None or not row.result.applicable)
@@ -71,8 +73,8 @@ def newest_jobs(rows: Iterable[JobRow]) -> dict[str, JobRow]:
 
 
 def unconfirmed_jobs(rows: Iterable[JobRow]) -> dict[str, str]:
-    """Returns for each class the number of its newest job, if that job has an unconfirmed candidate. Cancelled jobs
-    count here."""
+    """Returns class → number of its newest search for kernels, if the candidate of this job is unconfirmed. Cancelled
+    jobs are not skipped."""
     jobs: dict[str, str] = {}
     for row in rows:
         if row.options.kind is JobKind.optimize and row.result is not None:
@@ -81,7 +83,7 @@ def unconfirmed_jobs(rows: Iterable[JobRow]) -> dict[str, str]:
 
 
 def applicable_jobs(rows: Iterable[JobRow]) -> dict[str, JobRow]:
-    """Returns for each class the newest job of `rows` (newest first) that ended with a gain, which `apply` uses."""
+    """Returns class → the newest of `rows` (newest first) that ended with a gain. This is the job that `apply` uses."""
     jobs: dict[str, JobRow] = {}
     for row in rows:
         if row.result is not None and row.result.applicable:
@@ -90,7 +92,7 @@ def applicable_jobs(rows: Iterable[JobRow]) -> dict[str, JobRow]:
 
 
 def of_job(row: JobRow, text: str) -> ClassState:
-    """Returns the state of a class from a job, compared with the current `text`."""
+    """Returns the state of a class from one of its jobs and the file's current `text`, without applied kernels."""
     result = row.result
     return ClassState(
         job=row.id,
@@ -105,7 +107,7 @@ def of_job(row: JobRow, text: str) -> ClassState:
 
 
 def figure(result: OptimizeResult | None) -> str:
-    """Returns the gain as `2.1× vs torch.compile`; "" if none was confirmed."""
+    """Returns the gain of a result in words, such as `2.1× vs torch.compile`; "" if no gain was confirmed."""
     best = None if result is None else result.best
     if best is None or result is None:
         return ""
@@ -120,13 +122,13 @@ def gain(vs_compile: float | None, vs_eager: float) -> str:
 
 
 def over_eager_alone(vs_eager: float, vs_compile: Gain) -> str:
-    """Returns a gain over eager mode in words, together with the verdict over torch.compile."""
+    """Describes a gain over eager mode that is none over torch.compile: `2.1× vs eager, no gain vs torch.compile`."""
     others = {Gain.slower: "slower than torch.compile", Gain.unclear: "not clear vs torch.compile"}
     return f"{vs_eager:.1f}× vs eager, {others.get(vs_compile, 'no gain vs torch.compile')}"
 
 
 def applied_figure(provenance: Mapping[str, Any]) -> str:
-    """Returns the gain of an applied class in words, from the provenance in its package."""
+    """Returns the gain of an applied class in words, from the content of its `provenance.json`; "" if it has none."""
     timing = (provenance.get("numbers") or {}).get("timing") or {}
     eager = timing.get("speedup_vs_eager")
     if not isinstance(eager, (int, float)):

@@ -18,7 +18,7 @@ from kernel_assistant.events import (
 
 
 def words(event: AnyEvent) -> str:
-    """Returns a line that describes the event for people, "" for events that are only for programs."""
+    """Returns a line that describes the event to users; "" for events that only programs need."""
     match event:
         case JobQueued(position=position):
             return f"waiting for {position} jobs" if position else ""

@@ -1,4 +1,4 @@
-"""Follows a job to its end for a front end, even if the session host dies; delivers events in batches."""
+"""Passes the events of a job to a front end in batches until the job ends, even if the session host dies."""
 
 from __future__ import annotations
 
@@ -36,11 +36,12 @@ def follow(
     *,
     batch_s: float = 0.0,
 ) -> None:
-    """Calls `on_events` with the events of `job`, old and new, until it has ended. Blocks, so it needs its own thread.
+    """Calls `on_events` with the events of `job`, recorded and new ones, until the job has ended. Blocks, so it needs a
+    thread of its own.
 
     Events that come within `batch_s` seconds after the first event of a batch are passed in one call. `on_lost` is
-    called each time that the host dies, before a new host is started; if no host can be started, the last event is a
-    JobFailed made here.
+    called each time that the host dies, before a new host is started. If no host can be started, the last event is a
+    JobFailed that this function makes.
     """
     seen = attempts = 0
     while True:
@@ -63,7 +64,7 @@ def follow(
 
 
 def _batches(stream: EventStream, batch_s: float) -> Iterator[Batch]:
-    """Yields the stream's events in batches. Raises a HostError only after the events received before it."""
+    """Yields the stream's events in batches. If the host dies, yields those received before, then raises HostError."""
     while (event := stream.next()) is not None:
         events, until = [event], time.monotonic() + batch_s
         try:

@@ -1,4 +1,4 @@
-"""Gains of free wins in earlier jobs, for front ends that mention them before a job has run."""
+"""Gains of free wins in earlier jobs; front ends mention them in hints before a job has run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST = 200
 
 
 def machine_here(settings: Settings) -> DeviceTraits:
-    """Returns the facts about the device of jobs that hints need. Does not create a state folder. Raises StoreError."""
+    """Returns what hints need to know about the device for jobs. Does not create a state folder. Raises StoreError."""
     try:
         facts = detect(settings.target)
     except MissingError:
@@ -24,10 +24,8 @@ def machine_here(settings: Settings) -> DeviceTraits:
 
 
 def tf32_gain(store: Store, device: str) -> str:
-    """Returns TF32's gain over plain torch.compile on `device` (a name), in words; "" if no job measured it.
-
-    Raises StoreError.
-    """
+    """Describes how much faster TF32 was than plain torch.compile in earlier jobs on the device named `device`; "" if
+    no job measured it. Raises StoreError."""
     rows = [row.result for row in store.jobs(limit=_MOST, states=(JobState.done,)) if row.result is not None]
     gains = sorted(
         win.speedup_vs_compile

@@ -36,7 +36,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     `seq` is the number of the last event. `began` is the time of the first event, `now` the latest time of an event,
     `searching` the time at which the search began; all in seconds since the epoch, or 0 if not reached yet.
     `percent_begun` is the percentage at which the furthest phase so far begins. `latest` has the newest event of each
-    class, oldest first, `judged` whether the last evaluation of each candidate was correct, and `best_baseline` the
+    class, oldest first. `judged` maps each candidate to whether its last evaluation was correct. `best_baseline` is the
     baseline that was known when the best candidate was found; `spent` is the cost of models so far.
     """
 
@@ -65,7 +65,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def best(self) -> BestImproved | None:
-        """The best candidate so far."""
+        """The event of the best candidate so far; None if there is none."""
         return self.newest(BestImproved)
 
     @property
@@ -83,7 +83,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
         return f"{len(self.judged)} tried, {sum(self.judged.values())} correct"
 
     def percent_done(self, budget: float) -> int:
-        """Estimates how much of the job is done, from 0 to 100. `budget` is in seconds."""
+        """Estimates which percentage of the job is done, from 0 to 100. `budget` is the job's budget in seconds."""
         if not self.state.active:
             return 100
         if not self.searching or self.percent_begun >= _PHASES["confirm"]:
@@ -93,7 +93,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def unseen(view: JobView, events: Iterable[AnyEvent]) -> list[AnyEvent]:
-    """Returns the `events` that are not in `view` yet. After a second `attach`, some events come a second time."""
+    """Returns the `events` that are not in `view` yet. Some events come twice if a client attaches a second time."""
     new: list[AnyEvent] = []
     seq = view.seq
     for event in events:
@@ -104,7 +104,7 @@ def unseen(view: JobView, events: Iterable[AnyEvent]) -> list[AnyEvent]:
 
 
 def fold(view: _View, *events: AnyEvent) -> _View:
-    """Returns `view` after `events`. Events that are in `view` already change nothing.
+    """Returns `view` updated with `events`. Events that it contains already are skipped.
 
     Takes time linear in the number of candidates and of events: fold a whole log in one call.
     """
@@ -120,7 +120,7 @@ def fold(view: _View, *events: AnyEvent) -> _View:
 
 
 def _after(view: _View, event: AnyEvent) -> _View:
-    """Returns `view` with the changes that every event makes: number, times, newest event of its class."""
+    """Returns `view` with the fields updated that every event changes: number, times, newest event of its class."""
     return msgspec.structs.replace(
         view,
         seq=event.seq or view.seq,
@@ -131,7 +131,7 @@ def _after(view: _View, event: AnyEvent) -> _View:
 
 
 def _noted(view: _View, event: AnyEvent) -> _View:
-    """Returns `view` with the changes that are special to this class of event."""
+    """Returns `view` with the fields updated that only this class of event changes."""
     change = msgspec.structs.replace
     match event:
         case JobQueued():

@@ -28,8 +28,8 @@ def read_evaluation(result: OptimizeResult) -> Evaluation | None:
 
 
 def facts(result: OptimizeResult, evaluation: Evaluation | None) -> list[tuple[str, str]]:
-    """Returns (name, text) for each fact about a result. `evaluation` is the evaluation of the result's candidate; the
-    timing of the edited file is read from the artifacts."""
+    """Returns (label, text) for each fact about a result. `evaluation` is that of the result's candidate, if there is
+    one; the timing of the edited file is read from the artifacts."""
     rows: list[tuple[str, str]] = [("why", result.why)] if result.why else []
     if evaluation is not None and evaluation.accuracy is not None:
         rows.append(("error", of_accuracy(evaluation.accuracy, evaluation.precision)))
@@ -50,7 +50,7 @@ def facts(result: OptimizeResult, evaluation: Evaluation | None) -> list[tuple[s
 
 
 def _beside(result: OptimizeResult) -> list[tuple[str, str]]:
-    """Returns a warning if the module has side effects and the job found kernels; empty otherwise."""
+    """Returns one (label, text) with a warning if the module has side effects and the job has a candidate; else []."""
     path = Path(result.artifacts.get("facts.json", ""))
     if "plan.json" not in result.artifacts or not path.is_file():
         return []
@@ -59,7 +59,7 @@ def _beside(result: OptimizeResult) -> list[tuple[str, str]]:
 
 
 def _applied(result: OptimizeResult) -> list[tuple[str, str]]:
-    """Returns the fact about the timing of the edited file, called as in a program; empty if it was not timed."""
+    """Returns one (label, text) about the timing of the edited file; [] if it was not timed."""
     path = result.artifacts.get(APPLIED_FILE)
     timing = read_applied(Path(path)) if path else None
     where = "in your session" if result.session else "in your file"

@@ -1,4 +1,4 @@
-"""Texts about the result of a job: its verdicts, its offer and its obstacles. The same in every front end."""
+"""Texts about the result of a job, its verdicts, its offer and its obstacles, for all front ends."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def verdict(result: OptimizeResult) -> str:
 
 
 def verdicts(result: OptimizeResult) -> list[tuple[str, str]]:
-    """Returns the verdict over each baseline, torch.compile first, and their meaning for the user's program. Empty for
-    results of older versions."""
+    """Returns (label, text) for the verdict over each baseline, torch.compile first, and for what they mean for the
+    user's program. Empty for results of older versions."""
     if result.best is None or result.vs_eager is Gain.unknown:
         return []  # an older document, without both intervals
     rows = [(f"over {name}", of_gain(*each)) for name, each in _figures(result).items() if each[0] is not Gain.unknown]
@@ -47,7 +47,7 @@ def verdicts(result: OptimizeResult) -> list[tuple[str, str]]:
 
 
 def of_gain(gain: Gain, speedup: float | None, bounds: Bounds) -> str:
-    """Describes one verdict with its figures, such as `a gain, 1.87× (1.81–1.93)`."""
+    """Describes one verdict with its speed-up and interval, such as `a gain, 1.87× (1.81–1.93)`."""
     words = {
         Gain.faster: "a gain",
         Gain.slower: "slower",
@@ -82,14 +82,14 @@ def _other_words(result: OptimizeResult) -> str:
 
 
 def apply_title(offer: Offer, gain_over: str) -> str:
-    """Returns the title of the action that applies an offer."""
+    """Returns the title of a front end's action that applies kernels, for an offer and the baseline that they beat."""
     other = OVER_COMPILE if gain_over == OVER_EAGER else OVER_EAGER
     return f"Apply ({other} alone gives more)" if offer is Offer.possible else "Apply"
 
 
 def outcome_with_figure(result: OptimizeResult) -> str:
-    """Returns the outcome in words, with the speed-up if the result is an offer. Without an offer, a speed-up would
-    contradict the outcome."""
+    """Returns the outcome in words, with the speed-up if there is something to apply; without a gain, the speed-up
+    would seem to contradict the outcome."""
     words = result.outcome.value.replace("_", " ")
     best = result.best
     if best is None or not result.applicable or result.headline is None:
@@ -105,8 +105,8 @@ _UNSUPPORTED = "no policy here can write this module's operators"
 
 
 def why_nothing(result: OptimizeResult, *, budget: str) -> str:
-    """Returns in one line why a job found no candidate. `budget` is the reader's word for the setting that limits the
-    time."""
+    """Returns in one line why a job found no candidate. `budget` is the front end's name for the setting that limits
+    the time, such as `--budget`."""
     out_of_time = result.stop_reason == StopReason.wall_time.value
     if result.why:
         reason = result.why
@@ -128,20 +128,20 @@ def of_obstacle(obstacle: Obstacle) -> str:
 
 
 def obstacle_rows(result: OptimizeResult) -> list[tuple[str, str]]:
-    """Returns (label, text) rows: for each obstacle the failed check, and what to try. Leaves out a missing
-    confirmation, which `verdict` describes already."""
+    """Returns (label, text) rows: for each obstacle the failed check, and what the user can try. A missing confirmation
+    is left out, because `verdict` describes it."""
     told = [one for one in result.obstacles if one.check != CONFIRMATION]
     rows = [(("failed check", of_obstacle(one)), ("try", one.next_step)) for one in told]
     return [row for pair in rows for row in pair if row[1]]
 
 
 def in_float32(result: OptimizeResult) -> FreeWin | None:
-    """Returns the free win of running the module in float32, if it makes the kernel unnecessary."""
+    """Returns the free win that runs the module in float32, if it makes the kernels unnecessary; else None."""
     return float32_win(result.free_wins, result.best.speedup_vs_compile if result.best is not None else None)
 
 
 def _figures(result: OptimizeResult) -> dict[str, tuple[Gain, float | None, Bounds]]:
-    """Returns verdict, speed-up and interval over each baseline."""
+    """Returns baseline → (verdict, speed-up, interval of the speed-up)."""
     best = result.best
     if best is None:
         return {}
@@ -198,7 +198,8 @@ def _no_gain(result: OptimizeResult) -> str:
 
 
 def _over_eager(result: OptimizeResult) -> str:
-    """Returns an addition in words if the candidate gains over eager mode but not over torch.compile; "" otherwise."""
+    """Returns words to append, such as `; 1.50 times as fast as eager`, if the candidate gains over eager mode but not
+    over torch.compile; else ""."""
     gains = result.verdicts
     if result.best is None or gains.get(OVER_EAGER) is not Gain.faster or gains.get(OVER_COMPILE) is Gain.faster:
         return ""
@@ -206,7 +207,7 @@ def _over_eager(result: OptimizeResult) -> str:
 
 
 def not_confirmed(result: OptimizeResult) -> str:
-    """Describes a job that found a correct candidate and did not measure it in full; "" for any other job."""
+    """Describes the result of a job whose correct candidate was not confirmed in the full tier; else ""."""
     obstacle = next((one for one in result.obstacles if one.check == CONFIRMATION), None)
     if obstacle is not None:
         return f"{obstacle.message}; confirm it with: {obstacle.next_step}"

@@ -1,4 +1,4 @@
-"""Texts about measurements and results, the same in every front end. They claim no more than was measured."""
+"""Texts about measurements and results, for all front ends. They claim no more than was measured."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOT_CONFIRMED = "figures of the search, not confirmed on fresh samples"
 
 
 def milliseconds(value: float | None) -> str:
-    """Formats a time with three significant digits and a suitable unit."""
+    """Formats a time in milliseconds with three significant digits, in µs, ms or s."""
     if value is None:
         return "not measured"
     if value < 0.1:
@@ -29,7 +29,7 @@ def times(value: float | None) -> str:
 
 
 def ago(moment: float) -> str:
-    """Describes a time stamp relative to now; "" for 0."""
+    """Describes a time in seconds since the epoch relative to now, such as `5 min ago`; "" for 0."""
     if not moment:
         return ""
     seconds = max(0.0, time.time() - moment)
@@ -44,8 +44,8 @@ def interval(bounds: tuple[float, float] | None) -> str:
 
 
 def time_left(ends: float, now: float) -> str:
-    """Describes the time until `ends`, when a job's budget is used up; "" without a budget. A job may run a little
-    longer."""
+    """Describes the time left until `ends`, when a job's budget is used up; "" if `ends` is 0 (no budget). A job may
+    run a little longer than its budget."""
     if not ends:
         return ""
     return f"{ends - now:.0f} s left" if ends > now else "over its budget"
@@ -80,7 +80,8 @@ def of_error(relative: float | None, largest: float) -> str:
 
 
 def way_to_take(session: str, job: str) -> str:
-    """Returns the command that uses the kernels of a job. A class of a session has no file to apply them to."""
+    """Returns the command with which the user takes over the kernels of a job. A class of a live session (`session` is
+    not empty) has no file to apply them to, so they are exported."""
     return f"kernel-assistant export {job} DIR --to package" if session else f"kernel-assistant apply {job}"
 
 
@@ -103,7 +104,7 @@ def written_by(policy: str) -> str:
 
 
 def of_share(evaluation: Evaluation) -> str:
-    """Describes how much of the time is in our kernels, and what takes the rest of the time."""
+    """Describes which share of the time is spent in our kernels, and what the rest is spent in."""
     share = evaluation.share_in_our_kernels
     if evaluation.residual:
         return f"{share:.1%} of the time (partial); PyTorch's own calls: {_calls(evaluation.residual)}"
@@ -111,8 +112,8 @@ def of_share(evaluation: Evaluation) -> str:
 
 
 def _calls(residual: Sequence[str]) -> str:
-    """Lists the calls by name, such as `linear (n2)`. If one operator has more than MOST_CALLS calls, gives their
-    number: `linear (64 calls)`."""
+    """Lists PyTorch's own calls by name, such as `linear (n2)`. If one operator has more than MOST_CALLS calls, gives
+    only their number: `linear (64 calls)`."""
     by_operator: dict[str, list[str]] = {}
     for call in residual:
         by_operator.setdefault(call.partition(" (")[0], []).append(call)
@@ -150,14 +151,14 @@ def of_spending(spent: Spending | None) -> str:
 
 
 def _short(number: int) -> str:
-    """Formats a number of tokens with at most one decimal."""
+    """Formats a number of tokens: 999, `12.1k` or `1.2M`."""
     if number < 1000:
         return str(number)
     return f"{number / 1e3:.1f}k" if number < 999_950 else f"{number / 1e6:.1f}M"
 
 
 def _money(amount: float) -> str:
-    """Formats money with two decimals, or with two digits below 0.1."""
+    """Formats an amount of money with two decimals, or with two significant digits if it is below 0.1."""
     return f"{amount:.2f}" if amount >= 0.1 or not amount else f"{amount:.2g}"
 
 
@@ -185,7 +186,8 @@ def against_free_wins(result: OptimizeResult) -> list[tuple[str, bool]]:
 
 
 def _beside(result: OptimizeResult, win: FreeWin) -> tuple[str, bool]:
-    """Compares the kernel with one free win. Both were timed against plain torch.compile, in different rounds."""
+    """Returns the same as `against_free_wins` for one free win. The kernel and the free win were each timed against
+    plain torch.compile, but not at the same time."""
     free = win.speedup_vs_compile or 0.0
     what = f"{named(win)} ({'' if win.passes else 'changes results, '}{times(free)} torch.compile)"
     kernel = result.best.speedup_vs_compile if result.best is not None else None

@@ -1,4 +1,4 @@
-"""Divides the budget of a class among the jobs of its configurations. Pure functions."""
+"""Divides the budget for a class among the jobs of its configurations. Pure functions."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ LEAST_SECONDS = 15.0
 
 
 def divided(budget: float, seconds: Sequence[float]) -> tuple[float, ...]:
-    """Divides `budget` among configurations in proportion to the time of the program that each one takes (`seconds`).
-    Returns one budget for each configuration; their sum is `budget`.
+    """Divides `budget` (in seconds) among configurations. `seconds` is the time that each takes in the program. Returns
+    one budget for each configuration; their sum is `budget`.
 
-    Each configuration gets LEAST_SECONDS before the rest is divided, or an equal part of a budget that is too short for
-    that.
+    Each configuration gets LEAST_SECONDS, or an equal part of a smaller budget; the rest is divided in proportion to
+    `seconds`.
     """
     least = min(LEAST_SECONDS, budget / len(seconds))
     rest = budget - least * len(seconds)

@@ -21,7 +21,7 @@ from kernel_assistant.store import JobOptions
 
 @dataclass(frozen=True)
 class ConfigurationTask:
-    """The job of the configuration `CLASS#number`, not yet submitted."""
+    """The job of one configuration, `CLASS#number`, before it is submitted."""
 
     number: int
     configuration: ScannedConfiguration
@@ -37,7 +37,8 @@ class ConfigurationTask:
 
 
 def class_tasks(scan: Scan, row: ScannedClass, settings: Settings) -> list[ConfigurationTask]:
-    """Returns a job for each configuration. Free wins are measured for the first one only. Raises as `prepare` does."""
+    """Returns the job of each configuration of the class `row`. Free wins are measured for the first configuration
+    only. Raises as `prepare` does."""
     tasks = []
     budgets = divided(settings.budget, [one.seconds for one in row.configurations])
     for number, (configuration, budget) in enumerate(zip(row.configurations, budgets, strict=True), start=1):
@@ -50,7 +51,7 @@ def class_tasks(scan: Scan, row: ScannedClass, settings: Settings) -> list[Confi
 
 
 def as_document(part: ConfigurationGain) -> dict[str, Any]:
-    """Returns the result of one configuration as plain data."""
+    """Returns the result of one configuration as a dict for JSON."""
     best = part.result.best if part.result is not None else None
     return {
         "number": part.number,

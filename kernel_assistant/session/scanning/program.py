@@ -24,9 +24,9 @@ _START = Path(kernel_assistant.__file__).parent / "worker" / "recording" / "star
 
 @dataclass(frozen=True)
 class ProgramRun:
-    """One run of a command: its exit code (128 + the signal that ended it), and the recordings of its processes; the
-    recording with most time in modules comes first. `reached` counts the Python processes in which the recorder was
-    loaded."""
+    """One run of a command: its exit code (128 + the signal that ended it), and (folder, recording) of each process;
+    the process with most time in modules comes first. `reached` counts the Python processes that loaded the
+    recorder."""
 
     exit_code: int
     seconds: float
@@ -35,10 +35,11 @@ class ProgramRun:
 
 
 def run_program(command: tuple[str, ...], folder: Path, *, children: bool, quiet: bool, counters: Path) -> ProgramRun:
-    """Runs `command` with this process's streams (with `quiet` its output goes to stderr). Ctrl-C and SIGTERM go to the
-    program. Applied kernels write their call counts to the folder `counters`.
+    """Runs `command` under the recorder, with this process's stdin, stdout and stderr (with `quiet` its output goes to
+    stderr). Ctrl-C and SIGTERM go to the program. Applied kernels write their call counts to the folder `counters`.
 
-    Raises UsageError if the command does not exist, MissingError if it is not executable.
+    `folder` is created for the recordings; `children` records child processes too. Raises UsageError if the command
+    does not exist or is not executable, MissingError if it cannot be started for another reason.
     """
     folder.mkdir(mode=0o700)
     began = time.monotonic()
@@ -48,8 +49,9 @@ def run_program(command: tuple[str, ...], folder: Path, *, children: bool, quiet
 
 
 def time_program(command: tuple[str, ...], where: str, folder: Path, environment: dict[str, str]) -> ProgramRun:
-    """Runs `command` in the folder `where` and times its outermost calls of modules; no inputs are kept. The program's
-    output is thrown away. `environment` has further variables. Raises as `run_program` does."""
+    """Runs `command` in the folder `where` and times its outermost calls of modules; keeps no inputs and discards the
+    program's output. The recording goes to `folder`. `environment` has variables to add. Raises as `run_program`
+    does."""
     folder.mkdir(mode=0o700)
     began = time.monotonic()
     own = {**_recording(folder, children=False), "KERNEL_ASSISTANT_SCAN_OUTERMOST": "1", **environment}
@@ -66,10 +68,10 @@ def run_here(
     where: str | None = None,
     silent: bool = False,
 ) -> int:
-    """Runs `command` as the user would, in the folder `where` if it is given. With `quiet` the output goes to stderr,
-    with `silent` nowhere. Returns the exit code, 128 + the signal that ended the command.
+    """Runs `command` with the variables `environment`, in the folder `where` if it is given. With `quiet` its output
+    goes to stderr, with `silent` nowhere. Returns the exit code, or 128 + the signal that ended the command.
 
-    `by` is our own command, for error messages. Raises as `run_program` does.
+    `by` is the name of our own command, for error messages. Raises as `run_program` does.
     """
     output: int | TextIO | None = subprocess.DEVNULL if silent else sys.stderr if quiet else None
     errors = subprocess.DEVNULL if silent else None
@@ -106,7 +108,7 @@ def explain_nothing(ran: ProgramRun) -> UsageError:
 
 
 def _recording(folder: Path, *, children: bool) -> dict[str, str]:
-    """Returns the environment variables that load the recorder into a program."""
+    """Returns the environment variables with which a Python program loads the recorder, which writes to `folder`."""
     path = os.environ.get("PYTHONPATH", "")
     return {
         "PYTHONPATH": f"{_START}{os.pathsep}{path}" if path else str(_START),
@@ -117,7 +119,7 @@ def _recording(folder: Path, *, children: bool) -> dict[str, str]:
 
 @contextmanager
 def _signals_to(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Ignores Ctrl-C, which the terminal also sends to the program, and passes SIGTERM on to the program."""
+    """During the `with` block, ignores Ctrl-C, which the terminal sends to `child` too, and passes SIGTERM on to it."""
 
     def hand_on(number: int, frame: FrameType | None) -> None:
         child.send_signal(number)
@@ -144,5 +146,5 @@ def _recordings(folder: Path) -> tuple[tuple[Path, Recording], ...]:
 
 
 def modules_seconds(recording: Recording) -> float:
-    """Returns the seconds in modules, without counting nested modules twice."""
+    """Returns the seconds that the program spent in modules; a nested module is not counted twice."""
     return sum(max(cls.share_seconds, 0.0) for cls in recording.classes)

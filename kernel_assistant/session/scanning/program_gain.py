@@ -1,4 +1,4 @@
-"""Estimates the gain of a whole scanned program from kernels for its classes. Pure functions."""
+"""Estimates how much faster a whole scanned program becomes with kernels for its classes. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernel_assistant.session.scanning.ranking import amdahl
 @dataclass(frozen=True)
 class ConfigurationGain:
     """The result of the job of one configuration, `CLASS#number`; without a result, `failure` says why. `all_sizes` is
-    true if the kernels are correct at all sizes, and not only at the sizes of the configuration's first sample."""
+    True if the kernels are correct at all sizes, False if only at the sizes of the configuration's first sample."""
 
     number: int
     configuration: ScannedConfiguration
@@ -38,7 +38,7 @@ class ConfigurationGain:
 
     @property
     def saved(self) -> float:
-        """The share of the configuration's time that the kernels save, from 0 to 1; 0 if there are no kernels to
+        """The share of the configuration's time that its kernels save, from 0 to 1; 0 if there are no kernels to
         apply."""
         best = self.result.best if self.result is not None and self.applicable else None
         return 0.0 if best is None else max(1.0 - 1.0 / best.speedup_vs_eager, 0.0)
@@ -53,8 +53,8 @@ class ClassGain:
 
     @property
     def saved_seconds(self) -> float:
-        """The seconds of the class's own time that the kernels save, in the part of one run that counts
-        (`Scan.counted_seconds`). Calls that the kernels do not serve save nothing."""
+        """The seconds of the class's own time that the kernels save, in the part of a run that `Scan.counted_seconds`
+        measures. Calls that the kernels do not serve save nothing."""
         served = max(self.row.share_seconds - sum(self.row.unserved_seconds.values()), 0.0)
         kept = sum(part.configuration.seconds for part in self.parts)
         whole = max(self.row.inclusive_seconds, kept)
@@ -62,14 +62,14 @@ class ClassGain:
 
     @property
     def served_calls(self) -> int:
-        """The number of calls in the whole program that kernels may serve. With a gradient or autocast, some of them
-        still run the original."""
+        """The number of calls in the whole program that the kernels may serve. Some of them still run the original, for
+        example those with a gradient or autocast."""
         return sum(part.served_calls for part in self.parts)
 
 
 def worth_most(scan: Scan, count: int) -> tuple[ScannedClass, ...]:
-    """Returns the `count` classes with recorded inputs whose kernels could save most time. Raises UsageError if there
-    is no such class."""
+    """Returns the `count` classes with recorded inputs in which kernels could save most time. Raises UsageError if
+    there is no such class."""
     rows = [row for row in scan.classes if row.folder and not row.problem and row.saved_seconds > 0]
     if not rows:
         raise UsageError(
@@ -80,6 +80,6 @@ def worth_most(scan: Scan, count: int) -> tuple[ScannedClass, ...]:
 
 
 def program_speedup(scan: Scan, gains: Iterable[ClassGain]) -> float:
-    """Returns the speed-up of the scanned run, start-up and warm-up left out, with all these kernels applied; it is
-    computed from the scan's times."""
+    """Estimates from the scan's times the speed-up of the scanned run with all these kernels applied; start-up and
+    warm-up are left out."""
     return amdahl(scan.counted_seconds, sum(gain.saved_seconds for gain in gains))

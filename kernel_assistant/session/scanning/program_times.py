@@ -1,4 +1,4 @@
-"""Runs a scanned program with and without its applied kernels, in turn, and compares the times."""
+"""Runs a scanned program alternately with and without its applied kernels, and compares the times."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Interval:
-    """The median of some values, and the interval from `low` to `high` that contains the median of their distribution
-    with this confidence."""
+    """The median of some samples, and a confidence interval from `low` to `high` for the median of their
+    distribution."""
 
     median: float
     low: float
@@ -33,8 +33,9 @@ class Interval:
 
 @dataclass(frozen=True)
 class TimedRun:
-    """One run of the program. `wall` is the whole time in seconds; `seconds` is the time of one round of the program's
-    loop, without warm-up, or, without a loop, the time from its first call of a module to the end of the last one."""
+    """One run of the program. `wall` is its whole time in seconds. `seconds` is the time of one round of the program's
+    loop, without warm-up; for a program without a loop, the time from its first call of a module to the end of its last
+    one."""
 
     exit_code: int
     wall: float
@@ -48,7 +49,7 @@ class TimedRun:
 
 @dataclass(frozen=True)
 class ProgramTimes:
-    """Runs without and with kernels. Two runs with the same index are a pair: one ran directly after the other."""
+    """Runs without and with kernels. Runs with the same index are a pair: they ran directly after each other."""
 
     scan: Scan
     without: tuple[TimedRun, ...]
@@ -56,12 +57,12 @@ class ProgramTimes:
 
     @property
     def speedup(self) -> Interval:
-        """How many times as fast the calls are with kernels."""
+        """The speed-up of the calls of modules by the kernels: the median over the pairs, with its interval."""
         return median_interval([one.seconds / two.seconds for one, two in self._pairs])
 
     @property
     def whole_speedup(self) -> Interval:
-        """How many times as fast the whole program is with kernels, start-up and warm-up included."""
+        """The speed-up of the whole program by the kernels, start-up and warm-up included."""
         return median_interval([one.wall / two.wall for one, two in self._pairs])
 
     @property
@@ -89,8 +90,9 @@ class ProgramTimes:
 
 
 def measure_program(scan: Scan, pairs: int, told: Callable[[int, TimedRun, TimedRun], None]) -> ProgramTimes:
-    """Runs the program of a scan `pairs` times without and with kernels; the order within a pair alternates. After each
-    pair, calls `told` with its number, the run without kernels and the run with kernels.
+    """Runs the program of a scan `pairs` times without and `pairs` times with kernels; the order within a pair
+    alternates. After each pair, calls `told` with its number (from 1), the run without kernels and the run with
+    kernels.
 
     Raises UsageError if the program calls no module, or no class with kernels; Cancelled if Ctrl-C ended it.
     """
@@ -109,8 +111,8 @@ def measure_program(scan: Scan, pairs: int, told: Callable[[int, TimedRun, Timed
 
 
 def median_interval(values: Sequence[float]) -> Interval:
-    """Returns the median of `values` with its interval: the narrowest one from the k-th smallest to the k-th largest
-    value that contains the median of their distribution with CONFIDENCE; with too few values, the widest one.
+    """Returns the median of `values` and its interval: the narrowest one from the k-th smallest to the k-th largest
+    value that has at least the confidence CONFIDENCE; with too few values, the widest one.
 
     No distribution is assumed: each value is above the median with probability 1/2. The interval misses the median if
     fewer than k of the n values are on one side of the median; the probability of that is 2 Σ_{i<k} C(n, i) / 2ⁿ.

@@ -1,4 +1,4 @@
-"""Ranks the classes of a recording by the time that the whole program could save (docs/scan.md). Pure functions."""
+"""Ranks the classes of a recording by the time that kernels for them could save (docs/scan.md). Pure functions."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from kernel_assistant.records.scan import (
 
 @dataclass(frozen=True)
 class RooflineBandwidth:
-    """The measured memory bandwidth of a device: `bandwidth` in bytes/s, 0 if unknown. Calls that move less than twice
-    `cache_bytes` may exceed it."""
+    """The measured memory bandwidth of a device: `bandwidth` in bytes/s, 0 if unknown. It does not limit calls that
+    move less than twice `cache_bytes`, because their data may be in the cache."""
 
     bandwidth: float = 0.0
     cache_bytes: int = 0
 
 
 def rank(recording: Recording, ceiling: RooflineBandwidth) -> tuple[ScannedClass, ...]:
-    """Returns the classes with time of their own. Classes in which kernels could save most seconds come first; equal
-    ones are sorted by their share of the time."""
+    """Returns the classes that spend time outside the modules inside them, sorted by the seconds that kernels could
+    save (most first), then by their own time."""
     rows = [_row(cls, recording.counted_seconds, ceiling) for cls in recording.classes if not cls.container]
     rows = [row for row in rows if row.share_seconds > 0]
     return tuple(sorted(rows, key=lambda row: (-row.saved_seconds, -row.share_seconds, row.key)))
 
 
 def floor_seconds(cls: RecordedClass, ceiling: RooflineBandwidth) -> float:
-    """Returns the roofline in seconds for a class's own time, that is without the modules inside. The roofline is the
-    time of matrix products and convolutions, or the time of the calls' memory traffic minus that of the modules
-    inside, if this is longer. It is never more than the class's own time."""
+    """Returns the lower bound (roofline) in seconds for a class's own time, without the modules inside it. It is the
+    time of its matrix products and convolutions or, if longer, the time of its calls' memory traffic minus the time of
+    the modules inside; at most the class's own time."""
     inside = max(cls.inclusive_seconds - cls.share_seconds, 0.0)
     return min(max(cls.products_seconds, _traffic(cls, ceiling) - inside, 0.0), max(cls.share_seconds, 0.0))
 
 
 def amdahl(whole: float, saved: float) -> float:
-    """Returns the speed-up of a program that takes `whole` seconds if `saved` of these seconds are saved (Amdahl's
+    """Returns the speed-up of a program that takes `whole` seconds, if `saved` of these seconds are saved (Amdahl's
     law)."""
     return whole / max(whole - saved, 1e-9 * whole)
 
@@ -92,13 +92,13 @@ def _objects(cls: RecordedClass) -> tuple[str, ...]:
 
 
 def _is_usable(signature: RecordedSignature) -> bool:
-    """Whether a call of this signature was kept and can be repeated."""
+    """Whether a call with this signature was kept and can be repeated, because it has no objects as arguments."""
     return signature.sample >= 0 and not signature.objects
 
 
 def _traffic(cls: RecordedClass, ceiling: RooflineBandwidth) -> float:
-    """Returns the seconds that it takes to move inputs, parameters and outputs of all calls once. Calls whose data may
-    stay in the cache count as 0."""
+    """Returns the seconds that the device needs to move inputs, parameters and outputs of all calls once. Calls whose
+    data may stay in the cache count as 0."""
     if not ceiling.bandwidth:
         return 0.0
     moved, seconds = 0, 0.0
@@ -113,16 +113,16 @@ def _traffic(cls: RecordedClass, ceiling: RooflineBandwidth) -> float:
 
 
 def _configuration(cls: RecordedClass) -> RecordedConfiguration | None:
-    """Returns the configuration that took most time: of those with a usable call, else of the kept ones, else of
-    all."""
+    """Returns the configuration that took most time, among those with a call that can be repeated; if there are none,
+    among those that were kept; else among all. None if the class has no configurations."""
     kept = [one for one in cls.configurations if one.kept and any(s.sample >= 0 for s in one.signatures)]
     usable = [one for one in kept if any(map(_is_usable, one.signatures))]
     return max(usable or kept or cls.configurations, key=lambda one: one.seconds, default=None)
 
 
 def _kinds(configuration: RecordedConfiguration) -> list[ScannedConfiguration]:
-    """Returns the kept calls grouped by kind. Kinds, and calls in a kind, are sorted by time, longest first. Calls that
-    have objects as arguments are used only if there are no other calls."""
+    """Returns the kept calls of a configuration, grouped by kind. Groups, and calls in a group, are sorted by time,
+    longest first. Calls with objects as arguments are included only if there are no other calls."""
     kept = [one for one in configuration.signatures if one.sample >= 0]
     kinds: dict[str, list[RecordedSignature]] = {}
     for one in sorted(filter(_is_usable, kept), key=lambda one: -one.seconds) or kept:
@@ -158,8 +158,7 @@ def _location_problem(cls: RecordedClass) -> str:
 
 
 def _refusal(configuration: RecordedConfiguration | None) -> str:
-    """Returns a message if the kept calls will be refused, because all of them have objects as arguments; ""
-    otherwise."""
+    """Returns a message if no kept call can be repeated, because all of them have objects as arguments; else ""."""
     signatures = () if configuration is None else configuration.signatures
     objects = list(dict.fromkeys(words for one in signatures for words in one.objects))
     if not objects or any(map(_is_usable, signatures)):

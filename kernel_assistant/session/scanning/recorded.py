@@ -1,5 +1,5 @@
-"""Makes tasks from the inputs that a scan recorded, for a class whose file declares no inputs, or if the user asks for
-recorded ones."""
+"""Makes tasks from the inputs that a scan recorded. They are used for a class whose file declares no inputs, or if the
+user asks for recorded inputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kernel_assistant.store.scans import ScanStore
 
 @dataclass(frozen=True)
 class RecordedTask:
-    """A task, and the interpreter of the scanned program."""
+    """A task, and the Python interpreter that ran the scanned program."""
 
     task: KernelTask
     python: str
@@ -26,7 +26,7 @@ class RecordedTask:
 
 @dataclass(frozen=True)
 class ClassOfScan:
-    """A class of a scan. `number` selects one of its configurations; "" if the user named none."""
+    """A class of a scan. `number` selects one of its configurations; "" means that the user selected none."""
 
     scan: Scan
     row: ScannedClass
@@ -34,9 +34,9 @@ class ClassOfScan:
 
 
 def class_of_scan(spec: str, settings: Settings) -> ClassOfScan:
-    """Returns the class for `ID:CLASS` or `last:CLASS`. CLASS is a class name, with its module if two share the name.
+    """Returns the class for `ID:CLASS` or `last:CLASS`. If two classes share the name, CLASS must include the module.
 
-    `ID:CLASS#2` is the configuration that took the second most time. Raises UsageError if there is no such scan or
+    `ID:CLASS#2` selects the configuration that took the second most time. Raises UsageError if there is no such scan or
     class.
     """
     number, colon, name = spec.partition(":")
@@ -49,8 +49,8 @@ def class_of_scan(spec: str, settings: Settings) -> ClassOfScan:
 
 
 def class_of_task(task: KernelTask, state_dir: Path) -> ClassOfScan | None:
-    """Returns the scanned class whose recorded inputs a task uses; None if its inputs are not recorded or the scan is
-    gone."""
+    """Returns the scanned class whose recorded inputs a task uses; None if its inputs were not recorded by a scan, or
+    if the scan was deleted."""
     folder = Path(task.recording)
     scans = state_dir / "scans"
     if not task.recording or not folder.is_relative_to(scans):
@@ -66,8 +66,8 @@ def class_of_task(task: KernelTask, state_dir: Path) -> ClassOfScan | None:
 
 
 def from_scan(spec: str, settings: Settings, target: str) -> RecordedTask:
-    """Returns the task for one configuration of a scanned class: `ID:CLASS#2` names the configuration; for `ID:CLASS`,
-    it is the one that took most time.
+    """Returns the task for one configuration of a scanned class: `ID:CLASS#2` selects the second one, `ID:CLASS` the
+    one that took most time.
 
     Raises UsageError as `class_of_scan` does, and if no inputs of the class were kept.
     """
@@ -76,8 +76,8 @@ def from_scan(spec: str, settings: Settings, target: str) -> RecordedTask:
 
 
 def from_file(path: Path, class_name: str, settings: Settings, target: str) -> RecordedTask | None:
-    """Returns the task for a class of a file from the newest scan that kept its inputs; without a name, for the class
-    that ranks first. Returns None if there is no such scan."""
+    """Returns the task for a class of a file, from the newest scan that kept inputs of it; None if there is no such
+    scan. If `class_name` is "", takes the class of the file that ranks first."""
     scan = ScanStore(settings.state_dir).with_inputs(path, class_name)
     if scan is None:
         return None
@@ -99,7 +99,8 @@ def _row(scan: Scan, name: str) -> ScannedClass:
 
 
 def _configured(row: ScannedClass, number: str) -> ScannedClass:
-    """Returns `row` with the samples of its configuration `number`, counted from 1; "" means 1."""
+    """Returns `row` with folder and samples of its configuration `number`, counted from 1; "" means 1. Raises
+    UsageError if there is no such configuration."""
     if number in ("", "1"):
         return row
     if not number.isdigit() or not 2 <= int(number) <= len(row.more) + 1:
@@ -154,8 +155,8 @@ def _recorded(scan: Scan, row: ScannedClass, settings: Settings, target: str) ->
 
 
 def recorded_calls(sample: Sample) -> tuple[str, str]:
-    """Returns two expressions that give the kept inputs of `sample` in a task: positional arguments, and keyword
-    arguments."""
+    """Returns the Python expressions in a task for the kept inputs of `sample`: one for the positional arguments, one
+    for the keyword arguments."""
     return f"recorded({sample.number})[0]", f"recorded({sample.number})[1]"
 
 

@@ -1,5 +1,5 @@
-"""`scan`: runs a program under the recorder, ranks its module classes, and keeps the inputs and modules that `optimize`
-needs."""
+"""Implements `scan`: runs a program under the recorder, ranks its module classes, and keeps the inputs and modules that
+`optimize` needs."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ KEPT_SCANS = 10
 
 @dataclass(frozen=True)
 class ScanRequest:
-    """The user's request: the number of runs (`repeat`), of classes whose files are kept (`keep`), whether child
-    processes are recorded (`children`), and whether the program's output goes to stderr (`quiet`)."""
+    """The options of a scan: `repeat` is the number of runs, `keep` the number of classes whose modules and inputs are
+    kept; `children` records child processes too; with `quiet` the program's output goes to stderr."""
 
     command: tuple[str, ...]
     repeat: int = 1
@@ -44,7 +44,7 @@ class ScanRequest:
 
 
 def scan_program(request: ScanRequest, settings: Settings) -> Scan:
-    """Runs the command and stores the scan. Raises UsageError if no module was called."""
+    """Runs the command under the recorder, stores and returns the scan. Raises UsageError if no module was called."""
     store = ScanStore(settings.state_dir)
     here = str(Path.cwd())
     number, folder = store.begin(request.command, here)
@@ -107,13 +107,13 @@ def scan_program(request: ScanRequest, settings: Settings) -> Scan:
 
 
 def applied_now(settings: Settings) -> tuple[str, ...]:
-    """Returns `FILE:CLASS` of all applied kernels, sorted."""
+    """Returns `FILE:CLASS` for all kernels that are applied now, sorted."""
     edits = Store(settings.state_dir).edits()
     return tuple(sorted({f"{edit.path}:{json.loads(edit.document)['class']}" for edit in edits}))
 
 
 def _note_program(store: ScanStore, runs: list[ProgramRun]) -> None:
-    """Stores which classes ran eagerly, compiled or scripted, even if all were compiled and nothing was recorded."""
+    """Stores which classes ran eagerly, compiled or scripted, even if all ran compiled and no call was recorded."""
     recordings = [recording for run in runs for _, recording in run.recordings]
     eager = {f"{cls.path}:{cls.qualname}" for recording in recordings for cls in recording.classes if cls.path}
     compiled = {name for recording in recordings for name in recording.compiled}
@@ -121,8 +121,7 @@ def _note_program(store: ScanStore, runs: list[ProgramRun]) -> None:
 
 
 def _middle(runs: list[ProgramRun]) -> ProgramRun:
-    """Returns the run with the median time, among the runs that called modules. Raises UsageError if there is no such
-    run."""
+    """Returns the run with the median time among the runs that called modules. Raises UsageError if none did."""
     usable = [run for run in runs if run.recordings and run.recordings[0][1].calls]
     if not usable:
         raise explain_nothing(runs[-1])
@@ -143,8 +142,8 @@ def _notes(ran: ProgramRun, recording: Recording) -> list[str]:
 
 
 def _ceiling(target: str, python: str, settings: Settings, notes: list[str]) -> RooflineBandwidth:
-    """Returns the device's memory bandwidth, and measures it if it is not known. If that fails, returns no bandwidth,
-    and rooflines are computed from matrix products alone."""
+    """Returns the device's memory bandwidth, and measures it if it is not known. If that fails, adds a message to
+    `notes` and returns an unknown bandwidth; rooflines then follow from matrix products alone."""
     try:
         device = detect(target)
         measured = known_ceilings(device, settings.cache_dir) or _measure(device, python, settings)
@@ -167,7 +166,8 @@ def _measure(device: DeviceFacts, python: str, settings: Settings) -> DeviceFact
 
 
 def _keep(process_folder: Path, rows: list[ScannedClass], count: int) -> list[ScannedClass]:
-    """Returns the rows with absolute paths of their folders. Deletes the folders of all but the first `count` rows."""
+    """Returns the rows with absolute paths of their folders. Deletes all folders except those of the first `count`
+    rows."""
     problem = f"below the first {count}, its inputs were not kept (--keep)"
     first = [_with_folders(row, process_folder) for row in rows[:count]]
     rest = [_without_files(row, row.problem or problem) for row in rows[count:]]
@@ -200,7 +200,7 @@ def _drop_others(folder: Path, process_folder: Path) -> None:
 
 
 def _drop_old(newest: Path) -> None:
-    """Deletes the files of older scans, which have up to 1 GiB each."""
+    """Deletes the files of all but the newest KEPT_SCANS scans, because the files of one scan may have 1 GiB."""
     numbers = sorted(int(item.name) for item in newest.parent.iterdir() if item.name.isdigit())
     for number in numbers[:-KEPT_SCANS]:
         for item in (newest.parent / str(number)).iterdir():
@@ -208,7 +208,7 @@ def _drop_old(newest: Path) -> None:
 
 
 def _with_line(row: ScannedClass) -> ScannedClass:
-    """Returns `row` with the line of its class statement, 0 if it is not found."""
+    """Returns `row` with the number of the line of its class statement; 0 if it is not found."""
     try:
         text = Path(row.path).read_text(encoding="utf-8", errors="replace") if row.path else ""
     except OSError:

@@ -9,8 +9,8 @@ from kernel_assistant.store.scans import ScanStore
 
 
 class ClassChange(Record, frozen=True, kw_only=True):
-    """One class in both scans. Seconds include the modules inside the class. The first call of each kind has its own
-    seconds, because it loads and selects kernels for later calls."""
+    """One class in both scans. Seconds include the modules inside the class. The time of the first call of each kind is
+    separate (`..._first_seconds`), because that call loads and selects kernels for later calls."""
 
     name: str
     path: str
@@ -25,8 +25,8 @@ class ClassChange(Record, frozen=True, kw_only=True):
 
 class ScanComparison(Record, frozen=True, kw_only=True):
     """The comparison of two scans. `before` is the number of the earlier scan. Seconds and runs are times of the part
-    of a run that counts (`Scan.counted_seconds`); wall seconds are times of the whole program. `applied` and `removed`
-    are the `FILE:CLASS` that were applied or undone between the scans."""
+    of a run that `Scan.counted_seconds` measures; wall seconds are times of the whole program. `applied` and `removed`
+    are the `FILE:CLASS` whose kernels were applied or undone between the scans."""
 
     before: str
     before_seconds: float
@@ -46,8 +46,9 @@ class ScanComparison(Record, frozen=True, kw_only=True):
 
 
 def find_earlier(store: ScanStore, scan: Scan, against: str = "") -> Scan | None:
-    """Returns the scan with which to compare `scan`: `against`, or the newest earlier scan of the same command with
-    other kernels applied; None if there is none. Raises UsageError if `against` does not exist."""
+    """Returns the scan to compare `scan` with: the scan number `against` or, if that is "", the newest earlier scan of
+    the same command with other kernels applied; None if there is none. Raises UsageError if `against` does not
+    exist."""
     if against:
         return store.scan(against)
     earlier = [one for one in store.scans(command=scan.command, folder=scan.folder) if int(one.id) < int(scan.id)]

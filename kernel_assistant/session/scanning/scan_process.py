@@ -1,4 +1,4 @@
-"""A scan in a separate process with a JSON answer, for front ends without a terminal to share with the program."""
+"""Runs `scan` in a separate process that answers in JSON, for front ends whose terminal the program cannot share."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ MANY = ("--top", "100", "--keep", "100")
 
 
 class ScanProcess:
-    """A process with `kernel-assistant scan --json -- COMMAND`. If it is stopped, it keeps what was recorded so far."""
+    """A process that runs `kernel-assistant scan --json -- COMMAND`. `stop` ends it and keeps what was recorded."""
 
     def __init__(self, child: asyncio.subprocess.Process) -> None:
         self._child = child
 
     @classmethod
     async def start(cls, command: Sequence[str], folder: Path, near: Path, settings: Settings) -> ScanProcess:
-        """Runs `command` in `folder`; the word `python` means the interpreter of the project that contains `near`.
+        """Starts to scan `command` in `folder`; a word `python` is replaced by the interpreter of the project around
+        `near`.
 
         Raises MissingError if there is no interpreter.
         """
@@ -34,7 +35,7 @@ class ScanProcess:
 
     @classmethod
     async def run(cls, command: Sequence[str], folder: Path, options: Sequence[str] = ()) -> ScanProcess:
-        """Runs `command` in `folder` and scans it, with further `options` of the command `scan`."""
+        """Starts to scan `command` in `folder`; `options` are further options of the command `scan`."""
         # A separate process, because the scanned program shares terminal and signals, which a server does not have.
         # With -P, a folder `kernel_assistant/` in the current folder is not imported instead of this package.
         child = await asyncio.create_subprocess_exec(
@@ -51,7 +52,7 @@ class ScanProcess:
             self._child.terminate()
 
     async def answer(self) -> dict[str, Any]:
-        """Returns the output of `scan --json`. Raises UsageError if the program could not be scanned."""
+        """Waits for the scan and returns its JSON output. Raises UsageError if the program could not be scanned."""
         try:
             output, complaints = await self._child.communicate()
         finally:

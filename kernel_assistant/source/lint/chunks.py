@@ -26,7 +26,7 @@ class Summary:
     """The parts of a piece of a file on which hints of other pieces depend: its imports and its classes, without the
     bodies of functions. `compiles` says whether the piece calls torch.compile, `tf32` whether it enables TF32.
 
-    Summaries are compared by `text` (the code of `skeleton`) and these two.
+    Two summaries are equal if `text` (the code of `skeleton`), `compiles` and `tf32` are equal.
     """
 
     text: str
@@ -36,8 +36,9 @@ class Summary:
 
 
 def parsed_pieces(text: str) -> Iterator[tuple[int, str, Summary]]:
-    """Yields (number of lines above, text, summary) of each piece that is valid Python. A piece that is not valid may
-    have been cut inside a string, so it is also tried together with the following pieces."""
+    """Yields (number of lines above, text, summary) of each piece (a top-level class or function) that is valid Python.
+    A piece that is not valid may have been cut inside a string, so it is also tried together with the following pieces.
+    """
     cut = list(pieces(text))
     number = 0
     while number < len(cut):
@@ -55,7 +56,7 @@ def parsed_pieces(text: str) -> Iterator[tuple[int, str, Summary]]:
 
 @lru_cache(maxsize=_KEPT)
 def summary(text: str) -> Summary | None:
-    """Returns the summary of a piece, None if it is not valid Python."""
+    """Returns the summary of a piece of a file, None if the piece is not valid Python."""
     tree = parse_piece(text)
     if tree is None:
         return None

@@ -18,8 +18,8 @@ Function = ast.FunctionDef
 
 @dataclass(frozen=True)
 class FileContext:
-    """Facts about the file of a class and about the device on which the hints of the class depend. `compiles`: the
-    file calls torch.compile; `tf32`: the file enables TF32."""
+    """Facts on which the hints of a class depend, about its file and about the device. `compiles`: the file calls
+    torch.compile; `tf32`: the file enables TF32."""
 
     names: tuple[tuple[str, str], ...] = ()
     star_of_nn: bool = False
@@ -83,7 +83,8 @@ class ModuleScope:
         return modules
 
     def origin(self, expression: ast.expr) -> str | None:
-        """Returns the dotted name of an imported `expression`, None if it is not imported."""
+        """Returns the dotted name of the imported object to which `expression` refers, such as `torch.nn.Linear`; None
+        if it refers to no import."""
         if isinstance(expression, ast.Attribute):
             value = self.origin(expression.value)
             return f"{value}.{expression.attr}" if value else None

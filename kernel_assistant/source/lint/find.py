@@ -40,8 +40,8 @@ def find_hints(text: str, machine: DeviceTraits | None = None, ignore: Collectio
 
 @dataclass(frozen=True)
 class _Inspected:
-    """The hints of a piece. `starts` has for each class (name, line of its first decorator, line of its `class`
-    statement)."""
+    """The hints of one piece (a top-level class or function). `starts` has for each class (name, line of its first
+    decorator, line of its `class` statement)."""
 
     hints: tuple[Hint, ...]
     starts: tuple[tuple[str, int, int], ...]
@@ -49,7 +49,8 @@ class _Inspected:
 
 @lru_cache(maxsize=_KEPT)
 def _inspect(piece: str, lines: frozenset[int], around: FileContext) -> _Inspected:
-    """Returns the hints of the module classes of `piece` that begin at `lines`. Line numbers are those in the piece."""
+    """Returns the hints of those module classes in `piece`, a part of a file, that begin at `lines`. Line numbers are
+    those in the piece."""
     tree = parse_piece(piece)
     classes = [] if tree is None else [one for one in ast.walk(tree) if isinstance(one, ast.ClassDef)]
     classes = [one for one in classes if one.lineno in lines]
@@ -68,7 +69,8 @@ def _inspect(piece: str, lines: frozenset[int], around: FileContext) -> _Inspect
 
 @lru_cache(maxsize=64)
 def _surroundings(parts: tuple[Summary, ...], machine: DeviceTraits) -> tuple[FileContext, list[frozenset[int]]]:
-    """Returns the facts about the whole file, and for each piece the lines on which its module classes begin."""
+    """Returns the facts about the whole file, and for each summary in `parts` the lines on which the module classes of
+    its piece begin."""
     body: list[ast.stmt] = []
     for number, part in enumerate(parts):
         body += [_lowered(node, number * _APART) if isinstance(node, ast.ClassDef) else node for node in part.skeleton]

@@ -53,8 +53,8 @@ class DeviceTraits:
 
 @dataclass(frozen=True)
 class RuleHint:
-    """A hint as a rule returns it, without file and code. It covers the range from the start of `first` to the end of
-    `last` (without `last`, to the end of `first`)."""
+    """A hint as a rule returns it, without the rule's code and the class. It covers the range from the start of `first`
+    to the end of `last` (without `last`, to the end of `first`)."""
 
     first: ast.expr | ast.stmt
     message: str

@@ -75,18 +75,18 @@ def _freeze_container(value: Any, depth: int) -> str:
 
 def _is_of_process(key: str, item: Any) -> bool:
     """Whether an attribute is a stored hash, such as the one in the GenerationConfig of every causal model of
-    transformers. It is not compared, because Python's hashes of text differ from process to process."""
+    transformers. Stored hashes are not compared, because Python's hash of a text differs from process to process."""
     return key.startswith("_") and key.endswith("hash") and type(item) is int
 
 
 def is_of_numpy(value: Any) -> bool:
-    """Whether the value is an array or a scalar of NumPy. Does not import NumPy."""
+    """Whether the value is a NumPy array or a NumPy scalar. Does not import NumPy."""
     return type(value).__module__ == "numpy" and hasattr(value, "tobytes")
 
 
 def may_change_in_place(value: Any) -> bool:
-    """Whether the value is a NumPy array, which can change in place, of at most MOST_COMPARED elements, so that
-    `freeze` compares them."""
+    """Whether the value is a NumPy array of at most MOST_COMPARED elements. Such an array can change in place, and
+    `freeze` compares its elements."""
     return is_of_numpy(value) and hasattr(value, "setflags") and value.ndim > 0 and value.size <= MOST_COMPARED
 
 
@@ -133,9 +133,9 @@ def _same(module: torch.nn.Module, attributes: dict[str, str], verified: dict[st
 
 
 def _of_script(module: Any) -> dict[str, str]:
-    """A hash of the code and values of a module that TorchScript has compiled, under the key "(script)". Its Python
-    attributes are only handles. Comments and the names of Python modules in the code are left out, because they depend
-    on how the file was imported."""
+    """Returns `{"(script)": text}`: a hash of the code and values of a module that TorchScript has compiled, because
+    its Python attributes do not show these. Comments and the names of Python modules in the code are left out, because
+    they depend on how the file was imported."""
     try:
         text = module._c.dump_to_str(True, True, False)
     except RuntimeError:

@@ -82,7 +82,7 @@ class Binaries:
         return CudaModule(driver(device.index), self.parts.read(name), libraries(device.index))
 
     def pick(self, device: torch.device) -> str:
-        """The name, without the prefix of the size, of the best binary for `device`. Raises NoBinary if none runs on
+        """The file name of the best binary for `device`, without the prefix `size_…/`. Raises NoBinary if none runs on
         it."""
         every = [name[len(self.size) :] for name in self.parts.names() if name.startswith(self.size)]
         names = [name for name in every if name.startswith("kernels.") and name.endswith(self._suffix)]
@@ -119,9 +119,9 @@ def require_whole(package: str, path: str) -> None:
 
 
 def _path_of_its_own(path: str) -> str:
-    """`path` itself, or a path through a new descriptor if the file was replaced after it was loaded: for a path that
-    the dynamic linker knows, it returns the library loaded before. The descriptor stays open so that no other file gets
-    the same path."""
+    """A path from which the dynamic linker loads the present content of the file `path`: `path` itself, or a path
+    through a new descriptor if the file was replaced after this process had loaded it, because the linker returns the
+    old library for a path that it knows. The descriptor stays open, so that no other file gets the same path."""
     status = os.stat(path)
     identity = (status.st_ino, status.st_mtime_ns)
     if _opened.setdefault(path, identity) == identity:
@@ -144,9 +144,10 @@ def _in_memory(image: bytes) -> str:
 
 
 def driver(index: int) -> Driver:
-    """The driver with the primary context of a device, made current on this thread; torch uses the same context.
+    """The driver with the primary context of GPU number `index`, made current on this thread; torch uses the same
+    context.
 
-    Call it with the device current in torch, or torch's current device changes.
+    The GPU must already be torch's current device; otherwise this call changes torch's current device.
     """
     if index not in _drivers:
         _drivers[index] = Driver(index)
@@ -194,7 +195,7 @@ _flags: list[set[str]] = []
 
 
 def _arch(name: str) -> str:
-    """The architecture in a file's name: "sm_90" for "kernels.sm_90.cubin"."""
+    """The architecture in the name of a binary's file, such as "sm_90" for "kernels.sm_90.cubin"."""
     return name.split(".")[1]
 
 

@@ -110,7 +110,8 @@ def _gather(value: Any, tree: Tree, tensors: dict[str, Any]) -> bool:
 
 
 def result_builder(tree: Tree, names: Mapping[str, Any]) -> Callable[[Any], Any]:
-    """A function from the sequence of outputs to what `forward` returns. `names` are the globals of the user's module.
+    """Returns a function that turns the sequence of output tensors into the value that `forward` returns, as `tree`
+    describes it. `names` are the globals of the user's module.
 
     Raises ImportError or AttributeError if a class of another module cannot be found.
     """
@@ -166,8 +167,8 @@ def describe_result(result: Any, home: str = "") -> Tree:
 
 @dataclass(frozen=True)
 class _Description:
-    """Builds trees of values. `tensor()` and `plain(value)` give the leaves. With `made_again`, an object must be
-    rebuildable from its parts."""
+    """Builds trees of values. `tensor()` returns the tree of the next tensor, `plain(value)` that of a plain value.
+    With `made_again`, an object must be rebuildable from its parts."""
 
     tensor: Callable[[], Tree]
     plain: Callable[[Any], Tree]

@@ -15,9 +15,9 @@ SCHEMA = "kernel-assistant/applied/1"
 
 @dataclass(frozen=True)
 class Contract:
-    """`inputs` are graph values: first the user's tensors, then the parameters and buffers that the kernels read.
-    `paths` are the dotted names of these parameters and buffers. `order` holds, for each input of the plan, its index
-    in `inputs`."""
+    """What was verified for one class. `inputs` are graph values: first the user's tensors, then the parameters and
+    buffers that the kernels read. `paths` are the dotted names of these parameters and buffers. `order` holds, for each
+    input of the plan, its index in `inputs`."""
 
     parts: Parts
     size: str

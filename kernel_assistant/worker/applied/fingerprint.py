@@ -41,7 +41,7 @@ def fingerprint(text: str, class_name: str) -> str:
 
 
 def is_ours(decorator: ast.expr) -> bool:
-    """Whether a decorator is the generated line above a class, of this version or an older one."""
+    """Whether a decorator is the one that `apply` generates above a class, in this version or an older one."""
     if isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Name) and decorator.func.id == DECORATOR:
         return True
     return _names_package(decorator)
@@ -74,13 +74,14 @@ def _outer(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _is_script(node: ast.stmt) -> bool:
-    """Whether a statement is `if __name__ == ...`; the names that it binds do not exist when the file is imported."""
+    """Whether a statement is `if __name__ == ...`; its body does not run when the file is imported."""
     return isinstance(node, ast.If) and any(isinstance(n, ast.Name) and n.id == "__name__" for n in ast.walk(node.test))
 
 
 def _definitions(nodes: list[ast.stmt]) -> dict[str, list[tuple[str, ast.stmt]]]:
-    """Name → (text, statement) of each statement that binds the name. The text is left empty if the whole statement
-    counts: its canonical text is slow to compute and made only when needed."""
+    """Name → (text, statement) of each statement that binds the name. The text identifies the binding, such as one name
+    of an import; it is empty if the whole statement identifies it, because the canonical text of a statement is slow to
+    compute and made only when needed."""
     definitions: dict[str, list[tuple[str, ast.stmt]]] = {}
     for node in nodes:
         for name, text in _bindings(node):

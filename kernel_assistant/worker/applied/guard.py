@@ -45,7 +45,8 @@ Key = tuple[Any, ...]
 
 
 class Guard:
-    """The guard of one class of one package. `run` returns the outputs, or None if the original has to run."""
+    """Decides for one class of one package whether the kernels may serve a call. `run` returns the outputs of the
+    kernels, or None if the original has to run."""
 
     def __init__(
         self, contract: Contract, cls: type[torch.nn.Module], pattern: CallPattern, *, outer: bool = False
@@ -86,13 +87,14 @@ class Guard:
         return outputs
 
     def left(self, reason: str) -> None:
-        """Count a fallback, unless another guard inside this one may accept the call."""
+        """Count a fallback for `reason`. Does nothing if the original of this guard is another guard, which may accept
+        the call."""
         if not self._outer:
             with _lock:
                 self.fallbacks[reason] = self.fallbacks.get(reason, 0) + 1
 
     def outputs(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any] | str:
-        """Outputs of the kernels, or the reason why the original has to run."""
+        """Outputs of the kernels for this call, or the reason, as a short text, why the original has to run."""
         if self.unavailable:
             return self.unavailable
         if _tracing() is not None or _transform() is not None or _modes() or forward_ad._current_level >= 0:
@@ -130,7 +132,8 @@ class Guard:
         return self._execute(launch, ordered)
 
     def _looked_up(self, given: tuple[Any, ...], held: list[Any], watched: InstanceVerdict) -> AppliedLauncher | str:
-        """The launcher for these tensors, or the reason why there is none."""
+        """The launcher for the arguments `given` and the parameters and buffers `held`, or the reason why there is
+        none."""
         grad = _grad_enabled()
         layout = watched.layouts.of(held)
         if layout is None:
@@ -180,7 +183,8 @@ class Guard:
         return copies if fits else None
 
     def disable(self, reason: str, cause: str) -> None:
-        """Use the original from now on, and warn once."""
+        """Use the original for all later calls; their fallbacks count under `reason`. Warns with `cause`, the first
+        time only."""
         if not self.unavailable:
             self.unavailable = reason
             warnings.warn(
@@ -200,7 +204,7 @@ class Guard:
             self._retired = 0
 
     def _forget(self) -> None:
-        """Forget all launchers; `_lock` is held."""
+        """Forget all launchers. The caller holds `_lock`."""
         self._launches.clear()
         for watched in tuple(self._watched.values()):
             watched.launchers.clear()
@@ -214,8 +218,8 @@ class Guard:
         return watched
 
     def _remember(self, key: Key, tensors: Sequence[torch.Tensor]) -> AppliedLauncher | str:
-        """The launcher for these tensors, or the reason why there is none. It is stored under `key`, unless the reason
-        is temporary."""
+        """Makes the launcher for these tensors. Returns it, or the reason why the kernels cannot run on them; stores
+        the result under `key`, unless the reason is temporary."""
         launcher: AppliedLauncher | str = self._unfit(tensors)
         if not launcher:
             try:
@@ -273,8 +277,8 @@ class Guard:
         return ""
 
     def _operate(self, *ordered: torch.Tensor) -> list[torch.Tensor]:
-        """The implementation of the operator inside a compiled program, whose tracing has already decided that kernels
-        run."""
+        """The implementation of the registered operator, which compiled programs call. It checks nothing, because the
+        decision for the kernels was made while the program was traced."""
         contract = self.contract
         specs = [contract.inputs[index]["spec"] for index in contract.order]
         dims = sizes.match_shapes([spec["shape"] for spec in specs], [tensor.shape for tensor in ordered])
@@ -296,7 +300,8 @@ def _in_order(order: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
 
 
 def _in_range(ranges: dict[str, list[int | None]], dims: dict[str, int]) -> bool:
-    """Whether the sizes lie in the ranges for which the graph is valid."""
+    """Whether every size in `dims` lies in its range [lowest, highest] (None: no bound), for which the
+    graph is valid."""
     for name, (low, high) in ranges.items():
         size = dims.get(name, low)
         if size is not None and ((low is not None and size < low) or (high is not None and size > high)):
@@ -305,7 +310,7 @@ def _in_range(ranges: dict[str, list[int | None]], dims: dict[str, int]) -> bool
 
 
 def _fitting(spec: dict[str, Any], tensor: torch.Tensor, dims: dict[str, int]) -> torch.Tensor:
-    """The tensor, or a copy that has the verified strides."""
+    """The tensor itself if it has the strides of `spec` at the sizes `dims`, otherwise a copy with these strides."""
     if _laid_out(spec, tensor, dims):
         return tensor
     if spec.get("strides") is None:
@@ -314,7 +319,8 @@ def _fitting(spec: dict[str, Any], tensor: torch.Tensor, dims: dict[str, int]) -
 
 
 def _laid_out(spec: dict[str, Any], tensor: torch.Tensor, dims: dict[str, int]) -> bool:
-    """Whether the tensor has the verified strides; the stride of an axis of length 1 does not count."""
+    """Whether the tensor has the strides of `spec` at the sizes `dims`; the stride of an axis of length 1 does not
+    count."""
     if spec.get("strides") is None:
         return tensor.is_contiguous()
     wanted = [sizes.evaluate(stride, dims) for stride in spec["strides"]]

@@ -45,7 +45,7 @@ class HostMemory:
         return torch.frombuffer(array, dtype=torch.uint8).untyped_storage()
 
     def free_bytes(self) -> int:
-        """Bytes of the blocks that no tensor uses."""
+        """The number of bytes in kept blocks, which no tensor uses."""
         # A copy, because the garbage collector may free storages at any allocation.
         return sum(size * len(blocks) for size, blocks in self._free.copy().items())
 
@@ -67,7 +67,8 @@ class HostMemory:
         return block
 
     def _give(self, size: int, block: mmap.mmap) -> None:
-        """Keeps a block whose storage was freed. Blocks of other sizes go first if there are too many."""
+        """Keeps a block whose storage was freed. If too many bytes are kept, blocks of other sizes are
+        dropped first."""
         self._free.setdefault(size, []).append(block)
         for other in tuple(self._free):
             if self.free_bytes() <= MOST_FREE_BYTES:

@@ -181,7 +181,7 @@ def _encoding(data: bytes) -> str:
 
 
 def _folder() -> str:
-    """The folder of the package, in which one file holds all its modules."""
+    """The folder of the package. The package has all its modules in one file, so it is the folder of this file."""
     return os.path.dirname(os.path.abspath(__file__))
 
 
@@ -221,8 +221,8 @@ def _guarded(
 
 
 def _left(guard: Guard) -> Callable[[str], bool]:
-    """A function that counts a fallback of a compiled program. It runs once, while the program is compiled; the calls
-    of the compiled program cannot be counted."""
+    """Returns a function that counts a fallback of a compiled program for a reason. It runs once, while the program is
+    compiled; the calls of the compiled program cannot be counted."""
 
     def left(reason: str) -> bool:
         guard.left(f"compiled: {reason}")

@@ -115,8 +115,8 @@ class AppliedLauncher:
         self._viewed = [(index, index - first) for index in bound.tensors_of if index >= first]
 
     def calls(self) -> int:
-        """How often `tick` was called, read from the iterator's text: `count(7)` means seven. Advancing an iterator is
-        atomic, incrementing an integer is not."""
+        """The number of calls of `tick`, read from the text of the iterator that `tick` advances: `count(7)` means
+        seven. Advancing an iterator is atomic, incrementing an integer is not."""
         return int(repr(self._ticks)[len("count(") : -1])
 
     def __call__(self, tensors: Tensors) -> list[torch.Tensor]:
@@ -189,14 +189,14 @@ class AppliedLauncher:
 
 
 class _HeldCalls(threading.local):
-    """The graphs of one plan, one for each stream of each thread. A graph uses scratch memory that keeps its
-    address."""
+    """The CUDA graphs of one plan, one for each stream of each thread. A graph is valid only for scratch memory at the
+    address with which it was made."""
 
     def __init__(self) -> None:
         self._of: dict[int, tuple[torch.Tensor, PlanGraph]] = {}
 
     def on(self, scratch: torch.Tensor, stream: int, bound: executor.BoundPlan) -> PlanGraph:
-        """The graph of `stream`; a new one if `scratch` is not the memory of the stream's last call."""
+        """The graph of `stream`. A new one is made if `scratch` is not the tensor of the stream's previous call."""
         known = self._of.get(stream)
         if known is not None and known[0] is scratch:
             return known[1]

@@ -1,6 +1,7 @@
 """Compares the layouts of tensors with those of earlier calls: classes, sizes, strides, dtypes and devices.
 
-PyTorch's own guards compare all of these of several tensors in the time in which Python reads those of one.
+Uses PyTorch's own guards: they compare the layouts of several tensors in the time that Python needs to read that of
+one.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class LaunchersByLayout(Generic[Launcher]):
 class ParameterLayouts:
     """Caches the layout of a module's tensors. The layout is part of the key under which `Guard` stores launchers.
 
-    A model has hundreds of tensors, of which PyTorch's guards compare all in the time in which Python compares twenty.
+    A model has hundreds of tensors. PyTorch's guards compare all of them in the time that Python needs to compare
+    twenty.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,5 @@
-"""Containers with a class of their own: named tuples, dataclasses, ordered dictionaries, outputs of transformers.
+"""Converts containers whose class is not a plain tuple, list or dict to trees and back: named tuples, dataclasses,
+ordered dictionaries, outputs of transformers.
 
 Their tree is `{"object": {"module": ..., "class": ..., "form": ..., "parts": {name: tree}}}`. `module` is "" for a
 class of the module that defines the user's class, because that module may be imported under another name. `form` says

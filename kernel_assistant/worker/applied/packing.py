@@ -72,8 +72,9 @@ class PackedParameters:
         return addresses
 
     def _again(self, read: list[torch.Tensor], stream: int) -> list[torch.Tensor] | None:
-        """The packed buffers of the same parameters on the same stream, to be filled with new values; None if there are
-        none. None also during a capture, which must not change buffers that other calls use."""
+        """The packed buffers that were derived earlier from the same parameters on the same stream, to be filled with
+        new values; None if there are none. None also during a capture, which must not change buffers that other calls
+        use."""
         if self._capturing():
             return None
         same = (kept.packed for kept in tuple(self._kept) if kept.state[0] == stream and kept.is_of(read))
@@ -81,8 +82,8 @@ class PackedParameters:
 
 
 class _Kept(NamedTuple):
-    """Packed buffers with their addresses, references to the parameters from which they were derived, and the state at
-    that time: the stream, then addresses and versions of the parameters."""
+    """Packed buffers with their addresses, weak references to the parameters from which they were derived, and the
+    state at that time: the stream, then the addresses and versions of the parameters."""
 
     references: list[weakref.ref[torch.Tensor]]
     state: list[int]

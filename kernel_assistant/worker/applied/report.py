@@ -31,7 +31,8 @@ _asked: list[_Report] = []
 
 
 class _Report:
-    """The report of one package. Writing it resets the counters, so that no call is counted twice in this process."""
+    """Writes the counters of one package to its file. Writing resets them, so that no call is counted twice in this
+    process."""
 
     def __init__(self, folder: str, package: str, counters: Callable[[], Classes], reset: Callable[[], None]) -> None:
         self._folder, self._package, self._counters, self._reset = folder, package, counters, reset
@@ -83,7 +84,7 @@ def _write(folder: str, package: str, counters: Classes) -> None:
 
 
 def _written(path: str, program: str) -> Classes:
-    """The counters that other processes of the program have written."""
+    """The counters in the file `path`, if other processes of the program `program` have written them, else {}."""
     try:
         with open(path, encoding="utf-8") as file:
             report = json.load(file)

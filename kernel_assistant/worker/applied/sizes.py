@@ -60,7 +60,7 @@ def evaluate(expression: str, dims: dict[str, Any]) -> Any:
 
 
 def names(expression: str) -> set[str]:
-    """Dimensions that an expression uses."""
+    """The names of the dimensions that an expression uses."""
     return {n.id for n in ast.walk(_parse(expression)) if isinstance(n, ast.Name)} - set(_CALLS)
 
 

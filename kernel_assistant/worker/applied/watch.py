@@ -29,15 +29,15 @@ _value = operator.attrgetter("value")
 _TAG_OFFSET = object.__basicsize__ + ctypes.sizeof(ctypes.c_ssize_t)
 #: One dictionary or list: itself, its length, a getter of the values that matter, these values.
 Snapshot = tuple[Any, int, Callable[[Any], Any], tuple[Any, ...]]
-#: Dictionaries whose versions tell what they hold. Others may read it elsewhere.
+#: Classes of dictionaries whose version tag shows every change of their content. Others may store content elsewhere.
 _VERSIONED = (dict, collections.OrderedDict, collections.defaultdict)
 #: The number of levels that `freeze` descends.
 _DEPTH = 4
 
 
 class InstanceVerdict:
-    """Whether one instance fits the contract. `sources` finds the live parameters and buffers, in the order of `paths`;
-    `shapes` are the verified ones, by which an instance of another size is recognised quickly."""
+    """Decides whether one instance fits the contract. `paths` are the dotted names of the parameters and buffers that
+    the kernels read; `shapes` are their verified shapes, by which an instance of another size is recognised quickly."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class InstanceVerdict:
         return ""
 
     def tensors(self) -> list[Any]:
-        """The live parameters and buffers. Call it only after `reason` was empty."""
+        """The live parameters and buffers, in the order of `paths`. Valid only if `reason` returned ""."""
         return [values[key] for values, key in self.sources]
 
     def _inspect(self) -> None:
@@ -113,8 +113,8 @@ class _Containers:
         self._seen: tuple[list[int] | None, bool] = None, False
 
     def look(self) -> tuple[bool, bool]:
-        """Returns two bools: whether a container holds other values than in its snapshot, and whether there is a
-        hook."""
+        """Returns two bools: whether a container now holds other values than when the snapshot was taken, and whether
+        the module or a submodule has a hook."""
         if self._versions is None:
             return _differ(self._snapshots), any(self._hooks)
         # Read first, so that what another thread changes meanwhile is seen at the next call.
@@ -138,8 +138,8 @@ def _differ(snapshots: Iterable[Snapshot]) -> bool:
 
 
 def versions_of(dictionaries: Iterable[dict[Any, Any]]) -> Callable[[], list[int]] | None:
-    """A function that reads the tags of these dictionaries, which the caller must keep alive. None if this Python has
-    no tags."""
+    """A function that reads the version tags (PEP 509) of these dictionaries, which the caller must keep alive. None if
+    this Python has no such tags."""
     if not _TAGGED:
         return None
     tags = [ctypes.c_uint64.from_address(id(one) + _TAG_OFFSET) for one in dictionaries]
@@ -173,7 +173,8 @@ _TAGGED = _has_tags()
 
 
 def foreign_hooks(module: torch.nn.Module) -> bool:
-    """Whether the module has forward hooks. Kernels would not call such hooks of a submodule."""
+    """Whether the module itself has forward hooks. The kernels replace whole modules, so they would not call the hooks
+    of a submodule."""
     return any(module.__dict__[name] for name in _HOOKS)
 
 

@@ -1,9 +1,9 @@
 """Times a user's class without kernels against the same class with applied kernels, including guard and operator.
 
-This is the last measurement before a result is accepted: several sizes, alone and inside a compiled parent, in one
-process with the user's ordinary allocator. The declared size comes first and has the full number of rounds; without a
-gain there, the rest is not measured. The other rows only need a good estimate, which twelve rounds give; there are as
-many as the time allows.
+This is the last measurement before a result is accepted. In one process, with the user's ordinary allocator, it times
+several sizes, and the module inside a compiled parent. The declared size comes first and has the full number of rounds;
+without a gain there, the rest is not measured. The other rows only need a good estimate, for which twelve rounds
+suffice; as many rows are measured as the time allows.
 """
 
 from __future__ import annotations
@@ -111,9 +111,9 @@ def _add_further_rows(
 def row_alone(
     opened: OpenTask, applied: torch.nn.Module, cache_bytes: int, until: float | None = None
 ) -> dict[str, Any]:
-    """Times both modules at the declared sizes, without a compiled parent; returns the row of figures. An unclear
-    result is measured again if the repetition should end before `until` (a time of `time.monotonic`; None: no
-    repetition)."""
+    """Times both modules at the declared sizes, without a compiled parent; returns a row as `time_applied` describes
+    it. An unclear result is measured again if the repetition should end before `until` (a time of `time.monotonic`;
+    None: no repetition)."""
     with torch.no_grad():
         _start_equal(opened, applied)
         rounds = ROUNDS[opened.task["target"]]
@@ -136,8 +136,8 @@ def _row(
     rounds: int,
     until: float | None = None,
 ) -> dict[str, Any]:
-    """The figures of both modules at the sizes `dims` (None: the declared ones). With `until`, an unclear interval is
-    measured in further series until then."""
+    """Times both modules at the sizes `dims` (None: the declared ones); returns a row as `time_applied` describes it.
+    With `until`, an unclear interval is measured again, as long as the time of `time.monotonic` is before `until`."""
     calls = _calls(opened, dims, cache_bytes, _unaligned if name == "unaligned" else copied)
     exact = _parents_exact if name == "compiled parent" else OpenTask.exact
     equal = same_values(opened, original, applied, calls[0], exact)

@@ -89,8 +89,8 @@ def scopes(changes: Sequence[Change]) -> Iterator[None]:
 
 
 class _Operators:
-    """Which kinds of operators a task's graph has: matrix products, convolutions, either of them in float32, and
-    operators on images, by their rank."""
+    """Which kinds of operators a task's graph has: matrix products, convolutions, either of them in float32; and the
+    numbers of dimensions of the tensors on which image operators (convolution, batch norm, pooling) work."""
 
     def __init__(self, task: OpenTask) -> None:
         self.products = self.convolutions = self.float32_products = self.float32_convolutions = False

@@ -107,8 +107,8 @@ class FreeWins:
         return expected
 
     def _checked(self, call: Call, expected: ExpectedOutputs) -> Row:
-        """Call `call` on the declared inputs. Returns the errors of its outputs, and in `passes` whether they are
-        within the task's error policy."""
+        """Call `call` on the declared inputs. Returns a dict with the errors of its outputs, and in `passes` whether
+        they are within the task's error policy."""
         args, kwargs = self.task.unflatten(expected.tensors)
         outputs = [output.clone() for output in tensors_of(call(*args, **kwargs))]
         errors, results = WorstErrors(), []
@@ -199,7 +199,7 @@ def _write(chosen: list[Change]) -> str:
 
 
 def _alike(outputs: list[torch.Tensor], references: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The outputs. Raises ValueError if their number, dtypes or shapes differ from those of `references`."""
+    """Returns `outputs`. Raises ValueError if their number, dtypes or shapes differ from those of `references`."""
     for got, reference in zip(outputs, references, strict=True):
         if (got.dtype, got.shape) != (reference.dtype, reference.shape):
             raise ValueError(f"an output is {got.dtype} {list(got.shape)}, not {reference.dtype}")

@@ -153,8 +153,8 @@ def _scaled(node: Node, name: str) -> Scores | None:
 
 
 def _through(node: Any) -> Node | None:
-    """The node that is left when copies, dropout that does nothing and casts between floating dtypes are skipped, going
-    backwards from `node`; None if one of these nodes has more than one reader."""
+    """Follows the graph backwards from `node` past copies, casts between floating dtypes, and dropout that does
+    nothing. Returns the first node of another kind; None if one of the nodes passed has more than one reader."""
     while isinstance(node, Node) and len(node.users) == 1:
         if node.op != "call_function" or not (is_identity(node) or _is_float_cast(node)):
             return node

@@ -43,8 +43,8 @@ def build_model(
 
 
 def load_state(model: torch.nn.Module, state: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> None:
-    """Load the reference's state dict strictly. `others` are further values by path; those of buffers that are not in
-    the state dict are copied too."""
+    """Load the reference's state dict strictly. `others` are further values by path: those of buffers outside the state
+    dict are copied, all others are ignored."""
     model.load_state_dict(state, strict=True)
     held = dict(model.named_buffers())
     for path, value in others.items():

@@ -20,7 +20,8 @@ MANIFEST = "extensions.json"
 
 
 class Builder:
-    """Replaces `load_inline` and `load` while a candidate is built; `write` writes the manifest."""
+    """Replaces `load_inline` and `load` while a candidate is built; `write` writes a list of the extensions (the
+    manifest)."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder

@@ -28,14 +28,14 @@ TRITON_SECONDS = 180.0
 
 
 class FreeformJudge(Judge):
-    """The judge of free-form candidates. Their `plan` holds `outputs` (names), `runner` (the command that starts a
-    runner) and `waits` (whether calls may compile)."""
+    """The judge of free-form candidates. Their `plan` holds `outputs` (names of the outputs), `runner` (the command
+    that starts a runner) and `waits` (True if a call may compile kernels and so needs a longer time limit)."""
 
     runners_stay = False
 
     def verify(self, plan: dict[str, Any], binary: bytes, key: str, tier: str) -> Answer:
-        """As `Judge.verify`; in addition, a candidate whose forward runs torch operators is refused, with the
-        operators' names in the message."""
+        """As `Judge.verify`; in addition, a candidate whose forward runs torch operators that it may not use fails as
+        `cheating`, and the message names the operators."""
         if plan["waits"]:
             self._timeout = max(self._timeout, TRITON_SECONDS)
         return super().verify(plan, binary, key, tier)
@@ -125,7 +125,7 @@ def _arguments(task: OpenTask, tensors: TensorCollector) -> Any:
 
 
 def _numbered() -> Any:
-    """A leaf encoder that numbers the tensor inputs in the order of the call."""
+    """Returns a `leaf` function for `encode_tree` that numbers the tensor inputs in the order of the call."""
     seen: list[int] = []
 
     def leaf(value: Any) -> dict[str, int] | None:
@@ -138,7 +138,8 @@ def _numbered() -> Any:
 
 
 def _constants(task: OpenTask) -> dict[str, dict[str, Any]]:
-    """Graph name → path and TensorSpec of the parameters and buffers that are in the arena."""
+    """Graph name → path and TensorSpec, for the parameters and buffers that are in the memory shared with
+    the runner."""
     values = task.constants()
     return {
         name: {"path": path, "spec": _spec(values[name])}

@@ -34,11 +34,11 @@ def tensors_in(result: Any) -> list[torch.Tensor]:
 
 
 def check_layout(result: Any, destinations: Sequence[torch.Tensor], shared: Sequence[tuple[int, int]]) -> None:
-    """Check each output's device, strides, and that it has a storage of its own; this is not needed in every call.
+    """Check the device and the strides of each output, and that each has memory of its own; too slow for every call.
     Raises OutputError.
 
-    `shared` are the address ranges of the judge's memory: an output there would need no copy, although the time of a
-    copy is subtracted.
+    `shared` are the address ranges of the judge's memory. An output there is refused: copying it would take no time,
+    although the time of a copy is subtracted from the measured time.
     """
     for value, destination in zip(tensors_in(result), destinations, strict=True):
         if value.device != destination.device or value.layout is not torch.strided:

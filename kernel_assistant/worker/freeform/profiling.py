@@ -1,9 +1,9 @@
 """Timing of free-form candidates.
 
 A candidate returns tensors of its own, which the runner copies into the shared outputs inside the timed region, so that
-all outputs have been computed when the clock stops. The reference does the same work here: its outputs are copied into
-separate memory for as many sets. The time of such a copy is measured in this process, where no candidate can slow it
-down, and subtracted from both sides.
+all outputs have been computed when the clock stops. For a fair comparison, the reference's outputs are copied too, into
+as many separate tensors. The time of such a copy is measured in this process, where no candidate can slow it down, and
+subtracted from the times of both.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class CopyingBaselines(Baselines):
         self._ring = None
 
     def _private(self) -> list[list[torch.Tensor]]:
-        """A copy target for each set's outputs, in memory that no runner sees; the first call measures the cost of a
-        copy."""
+        """For each set, tensors to which the reference's outputs are copied, in memory that no runner sees. The first
+        call makes them and measures the time of a copy."""
         if self._ring is None:
             self._ring = [[torch.empty_like(output).zero_() for output in row] for row in self.task_sets.sets.outputs]
             with self.task_sets.lock.exclusive():
@@ -55,8 +55,8 @@ class CopyingBaselines(Baselines):
         return self._ring
 
     def _time_copies(self, ring: list[list[torch.Tensor]]) -> float:
-        """Seconds to copy the outputs of one call from a cached source into `ring`: the shortest of several
-        measurements, because other work only adds time."""
+        """Seconds to copy the outputs of one call from a cached source into the tensors of `ring`: the shortest of
+        several measurements, because other work only adds time."""
         source = [destination.clone() for destination in ring[0]]
         count = len(ring)
         times = []

@@ -143,7 +143,7 @@ class FreeformRunner:
 
     def _build(self, locations: dict[str, list[Any]]) -> torch.nn.Module:
         """A new instance of the candidate's class, with the parameters and buffers at `locations` as its state. Each
-        binding gets one, so that nothing is kept that was computed from other values or sizes."""
+        `bind` makes a new one, so that the candidate cannot keep results of other values or sizes in it."""
         assert self.module is not None
         header = self.header
         leaf = lambda data: self.tensors[data["tensor"]].to(self.device)  # noqa: E731 - a name for one expression

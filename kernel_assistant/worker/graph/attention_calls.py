@@ -62,8 +62,8 @@ def _operands(node: Node) -> Operands:
 
 
 def _change(graph: Graph, node: Node, operands: Operands | None) -> bool:
-    """Gives a call other operands and returns whether it did: not if sizes of results, or the memory order of the
-    graph's outputs, would differ from the module's."""
+    """Gives a call other operands. Returns False, and changes nothing, if `operands` is None, or if sizes of results or
+    the memory order of the graph's outputs would then differ from the module's."""
     if operands is None:
         return False
     before = node.args, node.kwargs
@@ -81,8 +81,8 @@ def _change(graph: Graph, node: Node, operands: Operands | None) -> bool:
 
 
 def _resizes(values: dict[Node, Any]) -> bool:
-    """Whether one of the values has another size than its node's value so far: a mask may have a batch that queries and
-    keys do not have."""
+    """Whether one of the new values has another shape than its node has now, for example because only the mask that was
+    removed had a batch dimension."""
     return any(
         isinstance(value, Tensor) and str(value.shape) != str(node.meta["val"].shape) for node, value in values.items()
     )
@@ -110,7 +110,8 @@ def _kept(mask: Tensor) -> Tensor | None:
 
 
 def _is_causal(kept: Tensor, queries: Any, keys: Any) -> bool:
-    """Whether each matrix of a mask is the square lower triangle that `is_causal` stands for."""
+    """Whether every matrix of a mask is square, true on and below the diagonal and false above it, as `is_causal`
+    means."""
     if not isinstance(queries, int) or queries != keys or kept.shape[-2:] != (queries, queries):
         return False
     wanted = torch.ones(queries, queries, dtype=torch.bool, device="cpu").tril()
@@ -143,6 +144,6 @@ def _reads_heads(user: Node, heads: Node) -> bool:
 
 
 def _heads(node: Node) -> tuple[str, str]:
-    """Batch and number of heads of [B, H, S, E]."""
+    """The sizes B and H, as texts, of a value [B, H, S, E] (batch, heads, sequence, features)."""
     batch, heads = node.meta["val"].shape[:2]
     return str(batch), str(heads)

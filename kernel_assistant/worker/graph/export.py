@@ -58,7 +58,8 @@ class ExportedModule:
 
 
 def export_graph(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The OpGraph of `model` as builtins, with dimension 0 of its tensor inputs free where the model allows it."""
+    """Traces `model` and returns its OpGraph as builtins, with dimension 0 of its tensor inputs free where the model
+    allows it."""
     return trace(model, args, kwargs).graph
 
 

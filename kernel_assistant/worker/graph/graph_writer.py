@@ -117,8 +117,8 @@ class GraphWriter:
                 self.ranges[name] = _range(bounds)
 
     def _outputs(self) -> list[Node]:
-        """Nodes of the tensor outputs, in order, followed by the new values of buffers (`written`). Outputs that are
-        not tensors are left out: None needs no node, and `tensor_outputs` of the task's checks refuses all others."""
+        """Nodes of the tensor outputs, in order, followed by the new values of buffers (`written`). An output None is
+        left out; any other output that is not a tensor is refused elsewhere (`tensor_outputs` in task_checks.py)."""
         (output,) = (node for node in self.program.graph.nodes if node.op == "output")
         nodes, changed = [], []
         for node, spec in zip(output.args[0], self.program.graph_signature.output_specs, strict=True):
@@ -189,7 +189,7 @@ class GraphWriter:
         return name if value.dim() == 1 else add("view", [f"%{name}", shape], *shape)
 
     def _name(self, node: Any) -> str:
-        """Name of a value; a parameter or buffer gets its name at first use."""
+        """The graph's name for a value. A parameter or buffer is given its name at first use."""
         if node not in self._names:
             if node not in self._held:
                 raise InexpressibleError(f"{node} is not a tensor")
@@ -257,8 +257,8 @@ class GraphWriter:
         return spec
 
     def _is_contiguous(self, value: torch.Tensor) -> bool:
-        """Whether a value is contiguous at the base sizes and at others: its stride expression may equal the contiguous
-        one by chance."""
+        """Whether a value is contiguous at the base sizes and at other sizes too: at the base sizes alone, its strides
+        may equal the contiguous ones by chance."""
         for dims in (self.dims, {name: 3 * size + 7 for name, size in self.dims.items()}):
             sizes = [self.symbols.value(size, dims) for size in value.shape]
             strides = [self.symbols.value(stride, dims) for stride in value.stride()]
@@ -282,7 +282,8 @@ def is_contiguous(sizes: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def _live(outputs: list[Node]) -> set[Node]:
-    """Nodes whose value an output needs. Reading only the size of a value does not count: sizes are expressions."""
+    """The nodes on whose values an output depends. A node of which only the size is read does not count: sizes are
+    expressions."""
     live: set[Node] = set()
     waiting = list(outputs)
     while waiting:

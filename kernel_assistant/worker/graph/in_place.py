@@ -28,7 +28,8 @@ _OUT_OF_PLACE |= {getattr(_aten, f"{name}_").Tensor: getattr(_aten, name).Tensor
 
 
 def out_of_place(program: ExportedProgram) -> None:
-    """Replaces such in-place operators in the program's graph."""
+    """Replaces in-place operators by their out-of-place forms in the program's graph, where that is safe
+    (see above)."""
     index_of = {node: index for index, node in enumerate(program.graph.nodes)}
     changed = False
     for node in program.graph.nodes:

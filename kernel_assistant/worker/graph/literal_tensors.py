@@ -1,8 +1,8 @@
 """Tensors that `forward` makes of numbers, such as `torch.tensor(0.5)`. They are written as nodes of the graph: the
 module does not hold them, so an applied kernel could not read them from it.
 
-A tensor that exists before the call, such as a global one, is not treated so: a program may change it. The numbers may
-come from an attribute, which the guard of an applied file compares.
+A tensor that exists before the call, such as a global one, is not written as a node, because a program may change it.
+If the numbers come from an attribute, the guard of an applied file compares that attribute.
 """
 
 from __future__ import annotations

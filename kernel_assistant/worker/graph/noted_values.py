@@ -16,8 +16,8 @@ VIEWS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
 
 
 def renewed(graph: Graph, changed: Node) -> dict[Node, Any] | None:
-    """New fake values of the node `changed`, and of nodes computed from it, where their sizes or strides differ from
-    `meta["val"]`. None if one of these nodes is not an operator, but for example has a nested graph.
+    """New fake values for the node `changed` and the nodes computed from it, as far as their sizes or strides differ
+    from `meta["val"]`. None if one of these nodes is not an operator, but for example has a nested graph.
 
     Views are computed by `reshape`, because the new strides may not allow a view.
     """

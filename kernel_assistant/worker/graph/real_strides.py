@@ -23,11 +23,11 @@ Strides = dict[Node, Any]
 
 
 def with_real_strides(program: ExportedProgram, inputs: Sequence[torch.Tensor]) -> None:
-    """Runs the program once on `inputs`, and computes the fake values of its nodes (`meta["val"]`) again with the
+    """Runs the program once on `inputs`, then sets the fake values of its nodes (`meta["val"]`) to ones with the
     strides of that run.
 
-    Views then share the storage of their base. Raises InexpressibleError if a corrected value has gaps in memory and
-    free dimensions, because its strides are known at the sizes of the run only.
+    A corrected view shares the storage of its base. Raises InexpressibleError if a corrected value has gaps in memory
+    and free dimensions, because its strides are known only at the sizes of the run.
     """
     recorded = _Recorder(program)
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
@@ -64,7 +64,8 @@ def _call(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _retrace(program: ExportedProgram, real: Strides) -> None:
-    """Computes the fake values of the nodes again, with the strides in `real` where an operator gives others."""
+    """Computes the fake values of the nodes again, with the strides in `real` wherever an operator's fake strides
+    differ."""
     nodes = [node for node in program.graph.nodes if node.op == "call_function"]
     fake = detect_fake_mode([node.meta.get("val") for node in program.graph.nodes])
     with fake or contextlib.nullcontext(), torch.no_grad():

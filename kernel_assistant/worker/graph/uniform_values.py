@@ -108,7 +108,8 @@ class UniformValues:
         return result if isinstance(result, Tensor) else None
 
     def _chosen(self, node: Node) -> Tensor | None:
-        """The value of `x[i, j]`; None if it is unknown. Along a free dimension of x the index does not matter."""
+        """The value of a node that indexes a tensor, `x[i, j]`; None if it is unknown. The index into a free dimension
+        of x need not be known, because x is the same everywhere along it."""
         operands: Any = node.args
         source, indices = operands
         value = self._known.get(source)

@@ -27,8 +27,8 @@ WARM_UP = 3
 
 
 def profile_lines(task: dict[str, Any], device: str, seconds: float, ceilings: Roofline) -> dict[str, Any]:
-    """One row for each line, and the time of a whole forward. `seconds` limits the repeated runs, but not the time for
-    opening the task.
+    """Returns a dict: `lines` has one row for each line, `ms` is the time of a whole forward. `seconds` limits the
+    repeated runs, but not the time for opening the task.
 
     If kernels are applied, the lines of the original are timed: those lines could be optimized, although the program
     does not run them now. Raises TaskError for whatever is wrong with the file, the class or its inputs. The module
@@ -64,7 +64,8 @@ def profile_lines(task: dict[str, Any], device: str, seconds: float, ceilings: R
 
 
 class _Runs:
-    """Runs the module, plain or with its lines watched; `seen` has the clocks of the watched runs."""
+    """Runs the module, with or without timing its lines; `seen` has one `LineClock` for each run in which they were
+    timed."""
 
     def __init__(self, call: Callable[[], object], codes: dict[CodeType, dict[int, Line]], device: str) -> None:
         self._call, self._codes = call, codes

@@ -26,8 +26,9 @@ MOST_BESIDE_SECONDS = 0.05
 
 
 class Baselines:
-    """Eager mode and torch.compile on the sets of one task. With `quick_only` they are timed as briefly as candidates
-    are in the quick tier. With `nominal`, times come from `nominal.py`, and torch.compile does not run."""
+    """Eager mode and torch.compile, timed on the sets of inputs of one task. With `quick_only` they are timed as
+    briefly as candidates are in the quick tier. With `nominal`, times come from `nominal.py`, and torch.compile does
+    not run."""
 
     def __init__(self, task_sets: TaskSets, *, quick_only: bool, nominal: bool) -> None:
         self.task_sets, self.nominal = task_sets, nominal
@@ -59,8 +60,8 @@ class Baselines:
 
     def compiled_is_as_inexact(self, expected: ExpectedOutputs) -> bool:
         """Whether the error of each output of torch.compile against float64 is at least half that of
-        `expected.reference`. Outputs for which the reference equals eager mode's pass. False if there is no compiled
-        module, or too little memory to run it."""
+        `expected.reference`. An output for which `expected.reference` equals eager mode's result counts as fulfilling
+        this. False if there is no compiled module, or too little memory to run it."""
         compiled, task = self._callables.get("compile"), self.task_sets.task
         if compiled is None:
             return False
@@ -100,7 +101,7 @@ class Baselines:
 
     @pinned()
     def _short(self, subject: TimedSubject) -> float:
-        """Median seconds a call over a few blocks, while the device lock is held once."""
+        """Median seconds a call over a few blocks; the device is held exclusively for all of them."""
         subject, count = self.on_clock(subject), self.task_sets.sets.count
         times = []
         with self.task_sets.lock.exclusive():
@@ -131,7 +132,8 @@ class Baselines:
 
 
 def ratio_to_eager(rows: list[dict[str, float]], name: str = "candidate") -> float:
-    """The time of the subject `name` divided by that of eager mode, each the mean of the faster half of its passes; for
-    eager mode itself, and where eager mode did not run in the passes, the subject's seconds per call."""
+    """Returns the time of the subject `name` divided by that of eager mode, where the time of a subject is the mean of
+    the faster half of its passes. For eager mode itself, and if it did not run in the passes, returns the subject's
+    seconds per call instead."""
     times = faster_half([one[name] for one in rows])
     return times / faster_half([one["eager"] for one in rows]) if name != "eager" and "eager" in rows[0] else times

@@ -19,7 +19,7 @@ from .load import OtherLoad
 from .statistics import median
 
 REPEATS = 15
-#: Of large buffers fewer calls are timed: none begins after so many seconds, but for the first ones.
+#: No call begins after MOST_SECONDS, except the first LEAST_REPEATS: large buffers are timed in fewer calls.
 MOST_SECONDS, LEAST_REPEATS = 0.5, 5
 #: A cache reads at least this many times as fast as memory. Smaller caches are not searched for, because sets take 128
 #: MiB in any case.

@@ -59,8 +59,8 @@ def compiled_call(compile_and_call: Callable[[], None]) -> None:
 
 @contextmanager
 def released_while_compiling(lock: DeviceLock) -> Iterator[None]:
-    """Within the block, the lock is released whenever the compiler works on the host, which can take minutes: otherwise
-    those who want to measure would wait for the compiler, and all others for them."""
+    """Within the block, the lock is released whenever the compiler works on the host, which can take minutes. Otherwise
+    a process that wants to measure would wait for the compiler, and all other processes for that one."""
     from torch._dynamo.callback import callback_handler
 
     problems: list[BaseException] = []

@@ -13,10 +13,10 @@ SHARE_SECONDS = 1.0
 
 
 def share_of_kernels(runner: RunnerClient, plan: dict[str, Any], sets: int, seconds: float, timeout: float) -> float:
-    """The share of time in generated kernels, between 0 and 1. Each kind of launch is timed alone on the same sets;
-    without other kinds the share is 1.
+    """The share of a call's time that generated kernels take, between 0 and 1. Each kind of launch (kernels, libraries,
+    residual calls) is timed alone on the same sets; if a plan has only kernels the share is 1.
 
-    `seconds` is the time of a call. Afterwards the runner has to be bound again.
+    `seconds` is the time of a call. Afterwards the sets have to be bound to the runner again.
     """
     if only_kernels(plan):
         return 1.0
@@ -38,10 +38,10 @@ def only_kernels(plan: dict[str, Any]) -> bool:
 
 
 def share_calls(sets: int, seconds: float) -> int:
-    """The number of sets that are timed if a call takes `seconds`.
+    """The number of sets on which each kind of launch is timed, if a call takes `seconds`.
 
-    Before the kinds are timed, each of these sets gets one complete call, all within one request: with many slow calls
-    the runner would seem to hang, and the results of all calls are kept in memory.
+    Before that, one request makes a complete call on each of these sets: if these were many slow calls, the runner
+    would seem to hang, and the results of all calls are kept in memory.
     """
     return max(1, min(sets, SHARE_CALLS, int(SHARE_SECONDS / seconds)))
 

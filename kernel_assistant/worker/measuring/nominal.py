@@ -1,5 +1,5 @@
-"""A clock that takes the same time for each call, on any machine: for tests of everything in a verdict except measured
-time.
+"""A clock that reports the same time for each call, on any machine: for tests of everything in a verdict except
+measured time.
 
 Candidates run as often, on the same values and with the same checks as on the judge's own clock. Only code that opens
 an environment can request this clock, so no time that a user sees is nominal.

@@ -25,7 +25,7 @@ BLOCK_SECONDS = 0.005
 #: Passes of a round: as many as fit into `ROUND_SECONDS`, or into a round's share of the time that there is. Many
 #: rounds are worth more than many passes: the interval of twelve is their range, that of 28 leaves out the odd ones.
 MOST_PASSES, ROUND_SECONDS = 4, 0.15
-#: Every so many rounds a block of half the length follows.
+#: In every HALF_EVERY-th round, a block of half the length is timed too.
 HALF_EVERY = 3
 #: How far two processes with the same code differ for as long as they live (eight pairs: 1.5% in the mean, 4% at most).
 PLACEMENT = 0.015
@@ -34,8 +34,8 @@ COMPARED = 1.0
 
 
 class Block(NamedTuple):
-    """A block of `calls` calls, each on its own set, beginning at set `first`; after the last set comes the first
-    one."""
+    """`calls` consecutive calls that are timed together: each uses its own set of inputs, beginning with set `first`;
+    set 0 follows the last set."""
 
     first: int
     calls: int
@@ -56,7 +56,8 @@ def _unchecked(mine: Block, compared: bool) -> None:
 
 
 class TimedPasses:
-    """Passes of one comparison. The first of `subjects` is the candidate."""
+    """Times passes: in each pass every subject runs one block, in random order. The first of `subjects` is the
+    candidate."""
 
     def __init__(
         self,
@@ -75,8 +76,8 @@ class TimedPasses:
         return self.subjects[0].name
 
     def one(self) -> tuple[dict[str, float], Block]:
-        """Time one pass. Returns the seconds per call of each subject, and the candidate's block, whose outputs are
-        still in its sets."""
+        """Time one pass. Returns the seconds per call of each subject, by name, and the candidate's block; the outputs
+        of that block are still in its sets."""
         order = random.sample(self.subjects, len(self.subjects))
         cursor = first = self._ring.cursor
         for subject in order:
@@ -117,10 +118,10 @@ def interleave(
     prepare: Prepare = _as_they_are,
     checked: Checked = _unchecked,
 ) -> Series:
-    """Time `candidate` beside `others` in rounds of passes. `checked` is called after each pass; whether the outputs of
-    its block are compared is decided at random after the block has run. After `most_seconds`, without the time spent
-    waiting for the device, the series ends early, with at least twelve rounds.
-    """
+    """Time `candidate` beside `others` in rounds of passes, on `sets` sets of inputs. `checked` is called after each
+    pass with a flag, drawn at random after the block has run, that says whether to compare the block's outputs. The
+    series ends after `rounds` rounds, or after `most_seconds` (waiting for the device not counted) with at least
+    twelve."""
     drawn = random.SystemRandom()
     with lock.exclusive():
         passes = TimedPasses([candidate, *others], sets, block_seconds, prepare)
@@ -151,13 +152,14 @@ def interleave(
 
 
 def passes_of(seconds: float, round_seconds: float = ROUND_SECONDS) -> int:
-    """The number of passes in a round of at most `round_seconds`, if one pass takes `seconds` with putting in new
-    values."""
+    """The number of passes in a round of at most `round_seconds`. `seconds` is the time of one pass, including the time
+    for putting new values into the sets."""
     return max(1, min(MOST_PASSES, int(round_seconds / max(seconds, 1e-9))))
 
 
 def expected_seconds(target: str, subjects: Sequence[TimedSubject]) -> float:
-    """Seconds that `beside` takes with the fewest rounds. A block has at least two calls."""
+    """Seconds that `beside` needs at least, estimated from two calls of each subject. A block has at least
+    two calls."""
     calls = [subject.run(0, 2) / 2 for subject in subjects]
     least = BLOCK_SECONDS if target == "cpu" else timing.BLOCK_SECONDS
     blocks = [max(least, 2 * seconds) for seconds in calls]

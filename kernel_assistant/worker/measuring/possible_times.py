@@ -17,8 +17,8 @@ from .traffic import Traffic
 
 
 class PossibleTimes:
-    """The roofline of one task at the sizes of `base` on a device with these `ceilings`, and a test for times that are
-    impossibly short."""
+    """The roofline of one task on a device with the bandwidths `ceilings`, and a test for times that are impossibly
+    short. `base` has the declared inputs, whose sizes are used."""
 
     def __init__(self, task: OpenTask, base: ExpectedOutputs, ceilings: Roofline, lock: DeviceLock) -> None:
         self.ceilings, self._lock, self._device = ceilings, lock, torch.device(task.device)
@@ -33,15 +33,15 @@ class PossibleTimes:
         self.floor_seconds = floor_seconds(self.read_bytes, self.written_bytes, ceilings, self._flops)
 
     def floor_of(self, seconds: float) -> float:
-        """The roofline in seconds of a candidate that takes `seconds`. It is the module's own, unless the candidate is
-        faster than the errors of the bandwidths explain: then it does less work than the module, and only inputs and
-        outputs count."""
+        """The roofline in seconds for a candidate that takes `seconds`: usually that of the module. A candidate that is
+        faster than this, by more than the errors of the bandwidths explain, does less work than the module; for it,
+        only the bytes of inputs and outputs count."""
         least = floor_seconds(self._changing_bytes, self.written_bytes, self.ceilings)
         return self.floor_seconds if seconds >= self.floor_seconds / MEASURED_SLACK else min(least, self.floor_seconds)
 
     def too_fast(self, seconds: float, footprint: int) -> bool:
-        """Whether a call in `seconds` is faster than the device can move the data, on sets of `footprint` bytes in
-        all."""
+        """Whether a call in `seconds` is faster than the device can move the data. `footprint` is the size in bytes of
+        all sets together; sets that fit into the cache prove nothing."""
         return impossible(seconds, self._changing_bytes, self.written_bytes, footprint, self.ceilings)
 
     def require(self, seconds: float, footprint: int) -> None:

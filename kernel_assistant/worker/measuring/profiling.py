@@ -1,4 +1,4 @@
-"""Profiles the reference and candidates of one task on sets of inputs that are not in the cache."""
+"""Profiles the reference and candidates of one task on sets of inputs and outputs that are not in the cache."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ WARM_SETS, WARM_SECONDS = 4, 2.0
 
 @dataclass(frozen=True)
 class ReadyCandidate:
-    """A candidate that is bound to the sets. `quick` times it in the quick tier on a GPU, and is None otherwise.
-    `prepare_seconds` is the time that its runner spent preparing it."""
+    """A candidate that is bound to the sets of inputs and outputs. `quick` times it in the quick tier on a GPU, and is
+    None otherwise. `prepare_seconds` is the time that its runner spent preparing it."""
 
     subject: PlanSubject
     quick: QuickTiming | None
@@ -45,9 +45,9 @@ class ReadyCandidate:
 class Profiler:
     """Baselines and candidates of one task, at the sizes of its first workload.
 
-    With `quick_only` there are only enough sets for the short blocks of the quick tier, and baselines are timed as
-    briefly as candidates are there; longer blocks use some sets twice. Blocks of the quick tier and rounds of the full
-    one hold `lock` exclusively. With `nominal`, times come from `nominal.py`, and torch.compile does not run.
+    With `quick_only` there are only enough sets of inputs for the short blocks of the quick tier (longer blocks use
+    some sets twice), and baselines are timed as briefly as candidates are there. Blocks of the quick tier and rounds of
+    the full tier hold `lock` exclusively. With `nominal`, times come from `nominal.py`, and torch.compile does not run.
     """
 
     #: Whether code of a candidate runs on the host side of a runner on a GPU.
@@ -83,7 +83,7 @@ class Profiler:
         self.baselines.prepare(which)
 
     def compiled_is_as_inexact(self, expected: ExpectedOutputs) -> bool:
-        """As `Baselines.compiled_is_as_inexact`."""
+        """Returns the result of `Baselines.compiled_is_as_inexact`."""
         return self.baselines.compiled_is_as_inexact(expected)
 
     def baseline(self, which: str) -> dict[str, Any]:
@@ -95,7 +95,8 @@ class Profiler:
         return {"ms": seconds * 1e3, "floor_ms": self.possible.floor_seconds * 1e3}
 
     def get_ready(self, runner: RunnerClient, plan: dict[str, Any], tier: str, timeout: float) -> ReadyCandidate:
-        """Bind a verified candidate to the sets and do everything that has to precede timing."""
+        """Bind a verified candidate to the sets of inputs and outputs, and do everything else that has to precede
+        timing."""
         self.sets.rename_outputs([spec["name"] for spec in plan["outputs"]])
         looks = self.target == "cuda" and self.candidate_on_host
         subject = PlanSubject(runner, timeout, self.values.look_at_last if looks else None)
@@ -179,8 +180,8 @@ class Profiler:
         }
 
     def _time_empty_messages(self, subject: PlanSubject) -> None:
-        """Time empty messages while the device is held exclusively: other work may have slowed all those that were
-        timed when the runner started."""
+        """Time empty messages to the runner while the device is held exclusively: those that were timed when the runner
+        started may all have been slowed by other work."""
         with self.lock.exclusive():
             for _ in range(EMPTY_BLOCKS):
                 subject.wake()
@@ -206,8 +207,8 @@ class Profiler:
 
 
 def most_threads(runner: RunnerClient) -> int:
-    """The number of threads that a runner may have between calls: the threads that it has now, and the OpenMP pool,
-    which the runtime must not have started yet."""
+    """The number of threads that a runner may have between calls: those that it has now plus those of the OpenMP pool.
+    To be called before the OpenMP runtime starts its pool."""
     return runner.threads() + torch.get_num_threads() - 1
 
 

@@ -35,12 +35,14 @@ def confidence_of(number: int, most: int) -> float:
 
 
 def interval_at(ratios: list[float], number: int, most: int) -> tuple[float, float, float]:
-    """Estimate and interval of all `ratios` up to this measurement; (estimate, 0, inf) if they are too few."""
+    """(estimate, low, high) from all `ratios` up to measurement `number` of `most`; (estimate, 0, inf) if they are too
+    few."""
     return judged_interval(ratios, confidence_of(number, most))
 
 
 def interval_of(series: Series, over: str, under: str, number: int = 1, most: int = 1) -> tuple[float, float, float]:
-    """Estimate and interval of the speed-up of `under` over the baseline `over`, widened by `series.placement`."""
+    """(estimate, low, high) for the speed-up of `under` over the baseline `over`; the interval is widened by the factor
+    1 + `series.placement` on both sides."""
     estimate, low, high = interval_at(series.ratios(over, under), number, most)
     return estimate, low / (1 + series.placement), high * (1 + series.placement)
 

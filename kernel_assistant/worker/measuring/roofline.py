@@ -45,8 +45,8 @@ def moving_seconds(read_bytes: int, written_bytes: int, ceilings: Roofline) -> f
 
 
 def impossible(seconds: float, read_bytes: int, written_bytes: int, footprint: int, ceilings: Roofline) -> bool:
-    """Whether a measured time is faster than the device can move the data. False unless the sets, of `footprint` bytes,
-    are at least twice as large as the cache."""
+    """Whether a measured time is faster than the device can move the data. `footprint` is the size in bytes of all sets
+    of inputs and outputs together; False unless that is at least twice the size of the cache."""
     if not ceilings.limit or footprint < 2 * ceilings.cache_bytes:
         return False
     return seconds < (read_bytes + written_bytes) / ceilings.limit

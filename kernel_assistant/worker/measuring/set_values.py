@@ -22,7 +22,7 @@ Samples = list[list[torch.Tensor]]
 
 
 class SetValues:
-    """Changes the inputs of `sets` and marks their outputs. `rolls` tells for each input whether its leading dimension
+    """Changes the inputs of `sets` and marks their outputs. `rolls` says for each input whether its leading dimension
     may be rolled, `base` are the declared inputs, and `evicted` bytes are written after each change, so that none of
     the new values is in a cache."""
 
@@ -44,8 +44,9 @@ class SetValues:
         self._sets.refresh(self._generator, self._rolls, first)
 
     def renew(self, indices: list[int], others: Samples | None = None) -> None:
-        """Change the values of the sets `indices`, which a candidate may know, and evict the new values from the cache,
-        so that neither remembered results nor computing ahead helps. `others` are inputs that `draw` gave before."""
+        """Change the values of the sets `indices`, because a candidate may have seen the old ones, and evict the new
+        values from the cache: then neither remembered results nor results computed in advance help. `others` are inputs
+        that `draw` returned before."""
         if indices:
             drawn = self.draw(len(indices)) if others is None else others
             self._sets.change(indices, self._generator, self._rolls, drawn)
@@ -62,14 +63,14 @@ class SetValues:
         self._marks, self._unfinished = self._sets.mark(block, self._generator), False
 
     def renew_and_mark(self, block: list[int], others: Samples | None = None) -> None:
-        """Prepare the sets of a block for the candidate: change their values, which it may know, and mark their
-        outputs."""
+        """Prepare the sets of a block for the candidate: change their values, of which it may have seen the old ones,
+        and mark their outputs."""
         self.renew(block, others)
         self.mark(block)
 
     def look_at_last(self) -> None:
-        """Notes whether the runner answered before its last call was finished: code of a free-form candidate in the
-        runner's process may have replaced the functions that wait for the device."""
+        """Notes whether the runner answered before its last call was finished. That happens if code of a free-form
+        candidate in the runner's process has replaced the functions that wait for the device."""
         self._unfinished = self._marks is not None and self._sets.marked_now(self._marks)
 
     def left(self) -> list[torch.Tensor]:
@@ -85,8 +86,9 @@ class SetValues:
         require_written(self.left())
 
     def draw(self, count: int) -> Samples:
-        """Other inputs of the task for up to `count` calls, as many as can be made in `sample_seconds`; none if other
-        inputs have no other integers. Empty tensors stand for floating inputs."""
+        """Inputs of the task with another seed, for up to `count` calls: as many as can be made in `sample_seconds`.
+        Only their integers are used, so each floating input is an empty tensor; the list is empty if the integers never
+        vary."""
         samples: Samples = []
         until = time.monotonic() + self.sample_seconds
         while self.integers_vary and len(samples) < count and (time.monotonic() < until or not samples):

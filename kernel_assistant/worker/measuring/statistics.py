@@ -17,11 +17,12 @@ Row = TypeVar("Row")
 
 
 def paired_interval(ratios: list[float], confidence: float = CONFIDENCE) -> tuple[float, float, float]:
-    """Hodges–Lehmann estimate of the median ratio and its exact signed-rank confidence interval.
+    """Hodges–Lehmann estimate of the median ratio and its exact signed-rank confidence interval, as (estimate, low,
+    high).
 
-    `ratios` are paired and positive (baseline block over candidate block). Works on logarithms, so the interval of
-    the inverse ratio is the inverse interval. Fewer pairs than the confidence needs (11 for 99.9%) give (estimate, 0,
-    inf). Source: Hollander, Wolfe, Chicken, Nonparametric Statistical Methods, 3rd ed., sections 3.2 and 3.3.
+    `ratios` are paired and positive (baseline block over candidate block). Works on logarithms, so the interval of the
+    inverse ratio is the inverse interval. Fewer pairs than the confidence needs (11 for 99.9%) give (estimate, 0, inf).
+    Source: Hollander, Wolfe, Chicken, Nonparametric Statistical Methods, 3rd ed., sections 3.2 and 3.3.
     """
     logs = [math.log(ratio) for ratio in ratios]
     walsh = sorted((logs[i] + logs[j]) / 2 for i in range(len(logs)) for j in range(i, len(logs)))

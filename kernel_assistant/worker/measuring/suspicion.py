@@ -49,8 +49,8 @@ def odd_growth(series: Series) -> str:
 def odd_clocks(subject: PlanSubject, seconds: float) -> str:
     """The reason why times from the device's events are implausible; "" if the judge's clock confirms them.
 
-    In long blocks the overhead at the ends of a block hardly counts. Sets may be used more than once, which only makes
-    calls shorter. `seconds` is the measured time of a call.
+    `seconds` is the measured time of a call. The blocks are long, so that the overhead at the ends of a block hardly
+    counts. They may use a set more than once, which can only make calls shorter.
     """
     count = min(MOST_LONG_CALLS, math.ceil(LONG_SECONDS / seconds))
     pairs = [subject.both(0, count) for _ in range(LONG_BLOCKS)]

@@ -1,4 +1,5 @@
-"""The sets of a task: how many there are, the values that they may hold, and the comparison of their outputs."""
+"""The sets of inputs and outputs of a task: how many there are, the values that they may hold, and the comparison of
+their outputs."""
 
 from __future__ import annotations
 
@@ -38,9 +39,9 @@ VARIED = "declared inputs with changed values"
 
 
 class TaskSets:
-    """Sets of one task that together exceed the cache. `values` changes their values, and `outputs` compares their
-    outputs. With `quick_only` there are only enough for the short blocks of the quick tier; longer blocks use some sets
-    twice."""
+    """Sets of inputs and outputs of one task that together exceed the cache. `values` changes their inputs, and
+    `outputs` compares their outputs. With `quick_only` there are only enough for the short blocks of the quick tier;
+    longer blocks use some sets twice."""
 
     def __init__(
         self,
@@ -73,8 +74,8 @@ class TaskSets:
         return [self.task.unflatten(row) for row in self.sets.inputs]
 
     def prepare_pass(self, subject: PlanSubject, whole: Block, mine: Block) -> None:
-        """Let the candidate come to rest, then put new values into the sets of the pass `whole`, and marks into the
-        outputs of the candidate's block `mine`."""
+        """Wait until the candidate's threads are idle, then put new values into the sets of the pass `whole`, and marks
+        into the outputs of the candidate's block `mine`."""
         subject.rest()
         self.values.renew(self.sets.around(*whole))
         self.values.mark(self.sets.around(*mine))
@@ -129,8 +130,8 @@ class TaskSets:
 
 
 def room_for_sets(available: int, largest: int, target: str) -> int:
-    """Bytes for sets beyond those that the cache demands. `largest` is the size of the largest value inside the module:
-    reference and candidate each write several values of that size at a time."""
+    """Bytes that the sets may take even if fewer would exceed the cache. `largest` is the size in bytes of the largest
+    value inside the module: reference and candidate each write several values of that size at a time."""
     return int(SHARE_OF_MEMORY[target] * max(available - VALUES_INSIDE * largest, 0))
 
 

@@ -23,7 +23,7 @@ WINDOW = 1 << 20
 #: jump, where two correct roundings differ. A candidate gains nothing by computing these wrongly.
 FEW_SHARE, FEW_PLACES, ENOUGH = 1e-4, 8, 16
 
-#: An error of so many times PyTorch's own on the declared inputs passes.
+#: An error of at most this many times PyTorch's own error on the declared inputs passes.
 OWN_TIMES = 4
 #: Inputs and outputs of a set of more bytes are not kept for a later check.
 KEEP_BYTES = 64 << 20
@@ -31,8 +31,8 @@ KEEP_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class TimedCall:
-    """A call that was timed: the number of its set, its inputs, and `windows` of each flat output. `kept` means that
-    the inputs are copies, which do not change when the set gets new values."""
+    """A call that was timed: the index of its set, its inputs, and a part of each flat output, from start to end as in
+    `windows`. `kept` means that the inputs are copies, which do not change when the set gets new values."""
 
     index: int
     inputs: list[torch.Tensor]
@@ -52,17 +52,18 @@ class TimedOutputs:
         self.take_own_errors(base)
 
     def take_own_errors(self, base: ExpectedOutputs) -> None:
-        """From now on, the largest errors in `base` count as PyTorch's own errors on the declared inputs."""
+        """From now on, take the largest errors of `base.reference` as PyTorch's own errors on the declared inputs."""
         self.own_errors = [_own_error(*pair) for pair in zip(base.reference, base.want, strict=True)]
 
     def check(self, subject: PlanSubject, chosen: Iterable[int]) -> None:
-        """Compare windows of the outputs of some timed sets, chosen after the timing."""
+        """Compare parts of the outputs of the timed sets `chosen`, which must have been chosen after the timing, with
+        the reference's. Raises IncorrectOutput."""
         for index in chosen:
             self.check_call(subject, self.hold(index, keep=False))
 
     def hold(self, index: int, keep: bool = True) -> TimedCall:
-        """The timed call on set `index`: copies of windows of its outputs, and its inputs. The inputs are copied too if
-        `keep` is set and they are small enough."""
+        """Copies windows of the outputs of the timed call on set `index`, and its inputs if `keep` is set and they are
+        small enough. Returns them as a `TimedCall`."""
         outputs, inputs = self.sets.outputs[index], self.sets.inputs[index]
         windows = [_window(output) for output in outputs]
         held = [output.reshape(-1)[start:end].clone() for output, (start, end) in zip(outputs, windows, strict=True)]
@@ -119,8 +120,8 @@ class TimedOutputs:
             raise IncorrectOutput(outcome, f"{words}: {message_of(mismatch)}", mismatch)
 
     def _moves(self, call: TimedCall, position: int, want: torch.Tensor, indices: tuple[int, ...]) -> bool:
-        """Whether PyTorch, with its inputs rounded differently, is as far from float64 as the candidate at the elements
-        `indices` of a window; False if there are none."""
+        """Whether PyTorch, with its inputs rounded differently, deviates from float64 as much as the candidate does at
+        the elements `indices` of a window; False if `indices` is empty."""
         if not indices:
             return False
         got, start = call.outputs[position], call.windows[position][0]
@@ -128,8 +129,8 @@ class TimedOutputs:
         return moves_as_far(self.task, call.inputs, position, mine, exact, whole)
 
     def _differs_again(self, subject: PlanSubject, call: TimedCall, position: int) -> bool:
-        """Whether the candidate, run twice more on the set, gives the same bits both times, but gave different bits
-        while timed: then neither rounding nor the order of additions explains the difference."""
+        """Runs the candidate twice more on the set. Returns whether both runs give the same bits, but other bits than
+        the timed call did: then neither rounding nor the order of additions explains the difference."""
         answers, (start, end) = [], call.windows[position]
         if call.kept:
             self.sets.write(call.index, call.inputs)
@@ -139,7 +140,7 @@ class TimedOutputs:
         return same_bits(*answers) and not same_bits(answers[0], call.outputs[position])
 
     def _excused(self, error: float, position: int) -> bool:
-        """Whether an error is no larger than the errors that PyTorch itself makes on the declared inputs allow. This
+        """Whether an error is at most a fixed multiple of PyTorch's own largest error on the declared inputs. This
         needs no float64 run."""
         return error <= OWN_TIMES * self.own_errors[position]
 
@@ -154,7 +155,7 @@ def _verdict(result: OutputComparison, floating: bool, size: int) -> tuple[str, 
 
 
 def few_places(failures: int, size: int) -> bool:
-    """Whether so few of `size` values differ that different rounding may explain the failures. False if the output has
+    """Whether so few of `size` values fail that different rounding may explain the failures. False if the output has
     few values."""
     return failures <= max(FEW_SHARE * size, min(FEW_PLACES, size // ENOUGH))
 
@@ -166,7 +167,7 @@ def _window(output: torch.Tensor) -> tuple[int, int]:
 
 
 def _rms(want: torch.Tensor) -> float:
-    """Root mean square of the finite float64 values; 0 for other dtypes."""
+    """Root mean square of the finite values of a float64 tensor; 0 for a tensor of another dtype."""
     if not want.dtype.is_floating_point:
         return 0.0
     return compare(want, want, want, "paper").rms

@@ -1,4 +1,4 @@
-"""Timing in alternating blocks over sets that are not in the cache (passes.py does this on a CPU).
+"""Timing in alternating blocks over sets of inputs that are not in the cache (passes.py does this on a CPU).
 
 A block runs `count` calls, each on its own set, and ends with a device-wide wait. Blocks of the candidate and of a
 baseline alternate (A B B A); the second block of each is half as long, and a time that does not grow with the number of
@@ -50,12 +50,13 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class TimedSubject(Protocol):
-    """A candidate or a baseline that can be timed on the input sets."""
+    """A candidate or a baseline that can be timed on the sets of inputs."""
 
     name: str
 
     def run(self, first: int, count: int) -> float:
-        """Wall seconds of `count` calls on sets first, first+1, … around the ring of sets; count ≤ number of sets."""
+        """Wall seconds of `count` calls on the sets first, first+1, … (set 0 follows the last set); count ≤ number of
+        sets."""
 
     def wake(self) -> bool:
         """Make the device or processor switch to this side, without calling a candidate. Returns False if the candidate
@@ -63,8 +64,8 @@ class TimedSubject(Protocol):
 
 
 class TorchSubject:
-    """A callable in the judge's process, such as a baseline. Outputs stay alive for a block, so that their addresses
-    change as for a candidate."""
+    """A callable in the judge's process, such as a baseline. Outputs are not freed before their block ends, so that
+    their addresses change from call to call, as a candidate's do."""
 
     def __init__(self, name: str, call: Callable[..., object], calls: list[Arguments], target: str) -> None:
         self.name, self._call, self._calls = name, call, calls
@@ -106,11 +107,11 @@ class PlanSubject:
     """A candidate in its runner.
 
     On CUDA the time of a block comes from the device's events, as for a baseline: no code of a candidate runs on the
-    host side that records them. A time from events that is shorter than the time by the judge's clock, less
-    `SWITCH_SECONDS`, is replaced by the latter, and `late` is set: usually the runner's answer was late, because others
-    keep the host busy (4.3 ms in a block of 0.9 ms beside 11 judges). Without events only the clock is used. From the
-    time by the clock, the shortest time of an empty block so far is subtracted. `answered` is called for each block, as
-    soon as its runner has answered.
+    host side that records them. If the judge's clock shows a time that is longer by more than `SWITCH_SECONDS`, that
+    time is used instead, and `late` is set: usually the runner's answer was late, because other processes keep the host
+    busy (4.3 ms in a block of 0.9 ms beside 11 judges). Without events only the clock is used. From the clock's time,
+    the shortest time of an empty block so far is subtracted. `answered` is called for each block, as soon as its runner
+    has answered.
     """
 
     name = "candidate"
@@ -129,7 +130,7 @@ class PlanSubject:
     def both(self, first: int, count: int) -> tuple[float, float]:
         """Seconds by the judge's clock and by the device's events (0 without); `count` may exceed the number of sets.
 
-        On the CPU the candidate runs in the process that answers, so times that this process reports do not count.
+        On the CPU the second is 0: there the candidate runs in the process that answers, so its times are not trusted.
         """
         elapsed, answer = self._runner.timed_run(first, count, self._timeout, self._answered)
         device = claimed(answer.get("device_ms")) * 1e-3 if self._runner.command.target == "cuda" else 0.0
@@ -168,10 +169,9 @@ class PlanSubject:
 
 
 def wake_idle(subject: TimedSubject, renew: Callable[[], None], pause: float = 0.0) -> None:
-    """Pause and wake the subject. If it does work although it is only woken, `renew` the values of its block and try
-    again; if it works each time, its block begins with new values and without being woken, so that it has gained
-    nothing.
-    """
+    """Pause and wake the subject. If it runs its own code although it is only woken, `renew` the values of its block
+    and try again. If it does so each time, its block begins with new values and without being woken, so that it has
+    gained nothing."""
     for _ in range(WAKES):
         time.sleep(pause)
         if subject.wake():
@@ -198,8 +198,8 @@ class Round:
 @dataclass
 class Series:
     """All rounds of a comparison. `growth` holds the seconds per call of the candidate's long and of its short blocks,
-    for each round that has a short one. `placement` is the relative difference of two processes with the same code,
-    which no round shows."""
+    for each round that has a short one. `placement` is the relative difference in time between two processes that run
+    the same code, which the rounds of one process cannot show."""
 
     rounds: list[Round] = field(default_factory=list)
     growth: list[tuple[float, float]] = field(default_factory=list)
@@ -207,7 +207,7 @@ class Series:
     placement: float = 0.0
 
     def add(self, spent: dict[str, list[tuple[float, int]]], candidate: str) -> None:
-        """Add a round. `spent` has the blocks of each subject as (seconds, calls)."""
+        """Add a round. `spent` maps the name of each subject to its blocks, as (seconds, calls)."""
         entry = Round()
         for name, blocks in spent.items():
             entry.per_call[name] = sum(seconds for seconds, _ in blocks) / sum(count for _, count in blocks)
@@ -290,7 +290,8 @@ def alternate(
 
 @dataclass
 class Ring:
-    """The ring of sets. The blocks of all subjects use the sets in turn."""
+    """The sets of inputs and outputs in a circle: set 0 follows the last set. The blocks of all subjects use them in
+    turn."""
 
     sets: int
     gap_seconds: float = 0.0
@@ -316,8 +317,8 @@ def block_length(subject: TimedSubject, sets: int, block_seconds: float) -> int:
 
 
 def longer(seconds: float, count: int, sets: int, block_seconds: float) -> int:
-    """The number of calls that take about `block_seconds`, estimated from `count` calls that took `seconds`. At least
-    one call, and at most one for each of the `sets` sets of inputs."""
+    """The number of calls that take about `block_seconds`, estimated from `count` calls that took `seconds`: at least
+    1, and at most `sets`, the number of sets."""
     return max(1, min(sets, int(block_seconds * count / max(seconds, 1e-9))))
 
 

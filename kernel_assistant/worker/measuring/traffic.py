@@ -115,8 +115,8 @@ def _decisive_values(
     device: torch.device,
     gated: Gates,
 ) -> dict[str, torch.Tensor]:
-    """The values of indices, conditions and gates, by name. Values from which they are computed are freed as soon as
-    possible."""
+    """The values that decide which elements are read (indices, conditions and gates), by name. Values from which they
+    are computed are freed as soon as possible."""
     wanted = {name for node in graph["nodes"] for name in decisive(node, gated)}
     order = _above(graph["nodes"], wanted)
     last = {name: index for index, node in enumerate(order) for name in references(node)}

@@ -31,7 +31,8 @@ class BufferState:
         return bool(self.values)
 
     def agrees(self, written: list[str], added: Mapping[str, int]) -> bool:
-        """Whether a graph changes the same buffers as the module did; if so, `written` and `added` are set."""
+        """Whether a graph changes the same buffers as the module did, given its `written` and `added`; if so, stores
+        both."""
         if {*written, *added} != set(self.values):
             return False
         if not all(same(self.values[path] + number, self.left[path]) for path, number in added.items()):
@@ -44,7 +45,7 @@ class BufferState:
         return tuple(self.left[path] for path in self.written)
 
     def rewind(self, model: torch.nn.Module) -> None:
-        """Copy `values` back into the buffers of `model`, which may be in another precision."""
+        """Copy `values` back into the buffers of `model`, whose dtype may be another one, such as float64."""
         with torch.no_grad():
             for path, value in self.values.items():
                 model.get_buffer(path).copy_(value)
@@ -72,8 +73,8 @@ class BufferState:
             self.values = before
 
     def facts(self, outputs: int) -> list[dict[str, str | int]]:
-        """The state as builtins, one entry for each buffer: its path, and either the index of the output with its new
-        value, which follows the user's `outputs` outputs, or the number that a call adds to it."""
+        """One dict of plain values for each changed buffer: its path, and either the index of the output with its new
+        value (the user's `outputs` outputs come first) or the number that a call adds to it."""
         given: list[dict[str, str | int]] = [
             {"path": path, "output": outputs + number} for number, path in enumerate(self.written)
         ]
@@ -87,8 +88,9 @@ def repeated(
     """Calls forward again, after a call that returned `first`. Returns the state of the buffers that forward changes,
     and the outputs of two calls, which should be equal.
 
-    State that the first call creates, such as a cache, is ignored. If the second call changes buffers, a third begins
-    with the same values. Raises TaskError (mutates_inputs) if forward changes parameters or replaces buffers.
+    State that the first call creates, such as a cache, is ignored. If the second call changes buffers, a third call is
+    made with the same values of the buffers. Raises TaskError (mutates_inputs) if forward changes parameters or
+    replaces buffers.
     """
     before, values = held_state(model), _copies(model, dict(model.named_buffers()))
     again = run()

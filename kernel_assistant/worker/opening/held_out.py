@@ -87,8 +87,8 @@ def _agrees(
 
 
 def _run_graph(model: torch.nn.Module, traced: ExportedModule, args: Args, kwargs: Kwargs) -> list[torch.Tensor]:
-    """Run the exported operators without torch's guards (which refuse size 1 in any case). Outputs are in the graph's
-    order: new values of buffers, which the program returns first, come last, and counters are left out."""
+    """Run the exported operators without torch's guards (which refuse size 1 in any case). Returns the user's outputs,
+    then the new values of the buffers in `traced.written`."""
     program = traced.program
     held: dict[str, Any] = {
         **program.constants,

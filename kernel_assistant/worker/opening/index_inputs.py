@@ -46,9 +46,9 @@ def in_range(
     dims: Mapping[str, int],
     base: Mapping[str, int],
 ) -> torch.Tensor:
-    """`resized`, which was made from `declared` for the sizes `dims`, with values that are valid indices in all
-    dimensions of `bounds`. `base` are the declared sizes, at which all values that are meant as indices are valid (a
-    loss may ignore -100).
+    """Returns `resized`, which was made from `declared` for the sizes `dims`, with its values changed to valid indices
+    for all dimensions in `bounds`. `base` are the declared sizes; a negative value that is no valid index at these
+    sizes is kept, because it is no index (a loss may ignore -100).
 
     Distinct indices stay distinct if there is room: a permutation stays one, and two writes that went to different
     elements still do. Sorted indices stay sorted, negative ones negative.
@@ -85,7 +85,7 @@ class _Shapes:
         self._specs |= {name: node["spec"] for name, node in made.items()}
 
     def size(self, operand: Any, dim: Any) -> Any:
-        """The size of dimension `dim` of `operand`; 0, in which no index is valid, if it is unknown."""
+        """The size of dimension `dim` of `operand`; 0 if it is unknown, so that no index counts as valid."""
         if not isinstance(operand, str) or operand[1:] not in self._specs:
             return 0
         shape = self._specs[operand[1:]]["shape"]
@@ -98,8 +98,8 @@ def _argument(node: Mapping[str, Any], position: int, name: str) -> Any:
 
 
 def _along(node: Mapping[str, Any], shapes: _Shapes) -> Indexed:
-    """Yields the index of index_select, gather, scatter and similar operators, whose arguments are operand, dimension,
-    index; with the size that it indexes."""
+    """Rule of index_select, gather, scatter and similar operators, whose arguments are operand, dimension, index.
+    Yields their index, and the size of the dimension that it indexes."""
     operand = _argument(node, 0, "self")
     yield _argument(node, 2, "index"), shapes.size(operand, _argument(node, 1, "dim"))
 
@@ -113,8 +113,8 @@ def _embedding(node: Mapping[str, Any], shapes: _Shapes) -> Indexed:
 
 
 def _tensors(node: Mapping[str, Any], shapes: _Shapes) -> Indexed:
-    """Yields the indices of index and index_put, which have one or None for each dimension of the operand; each with
-    the size that it indexes."""
+    """Rule of index and index_put, whose list of indices has a tensor or None for each dimension of the operand. Yields
+    each index, and the size of the dimension that it indexes."""
     items = _argument(node, 1, "indices")
     for dim, item in enumerate(items if isinstance(items, list | tuple) else ()):
         if item is not None:
@@ -122,7 +122,7 @@ def _tensors(node: Mapping[str, Any], shapes: _Shapes) -> Indexed:
 
 
 def _classes(node: Mapping[str, Any], shapes: _Shapes) -> Indexed:
-    """Yields the target of a loss, whose values are classes, with the number of classes."""
+    """Rule of losses: yields the target, whose values are classes, and the number of classes."""
     yield _argument(node, 1, "target"), shapes.size(_argument(node, 0, "self"), 1)
 
 

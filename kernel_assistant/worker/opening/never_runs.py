@@ -10,9 +10,9 @@ Attributes = dict[str, dict[str, str]]
 
 
 def never_runs(model: torch.nn.Module, one_call: Attributes, more_calls: Attributes) -> str:
-    """Why applied kernels would never run for this module, in words; "" if they can. `one_call` and `more_calls` are
-    the attributes after one call of `forward` and after further ones: an attribute that every call changes never equals
-    the verified one."""
+    """The reason, in words, why applied kernels would never run for this module; "" if they can. `one_call` and
+    `more_calls` are the attributes after one call of `forward` and after further calls: an attribute that every call
+    changes never equals the verified one."""
     hooked = [path for path, child in model.named_modules() if path and foreign_hooks(child)]
     if hooked:
         return f"its child {hooked[0]} has hooks, which kernels would not call"

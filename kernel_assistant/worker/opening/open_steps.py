@@ -69,7 +69,7 @@ def free_dims(calls: Sequence[Call], task: dict[str, Any]) -> Free:
 
 
 def first_export(model: torch.nn.Module, call: Call, free: Free) -> ExportedProgram | None:
-    """The program exported before the first run; None if the export fails: `matching_trace` then tries again and
+    """The program exported before forward is first run; None if the export fails: `matching_trace` then tries again and
     reports why. Raises GraphTooLarge."""
     tensors = [*model.parameters(), *model.buffers()]
     if any(is_lazy(tensor) for tensor in tensors):
@@ -124,7 +124,8 @@ def matching_trace(
     effects: Sequence[str] = (),
 ) -> ExportedModule:
     """A trace that changes the same buffers as `held`, and whose outputs have the dtypes and shapes of the real run's
-    `outputs`. It comes from `program`, else from a new export, else from one without free dimensions.
+    `outputs`. It is read from `program` if that fits, else from a new export, else from an export without free
+    dimensions.
 
     `path` is the module's file, `effects` are the side effects of a call. Raises TaskError, for example of the kind
     mutates_inputs if the module changes buffers and no trace fits.
@@ -230,8 +231,8 @@ def _kinds(call: Call) -> tuple[Any, list[Any]]:
 
 
 def _fitting(traced: ExportedModule, outputs: Sequence[torch.Tensor], held: BufferState) -> ExportedModule | None:
-    """The trace with the strides of the real run; None if it changes other buffers or if its outputs have other dtypes,
-    other shapes, or strides that it cannot express."""
+    """The trace with the strides of the real run. None if the trace changes other buffers than `held`, or if its
+    outputs have other dtypes or shapes than `outputs`, or cannot express their strides."""
     dims = traced.graph["dims"]
     if not held.agrees(traced.written, traced.added):
         return None

@@ -181,8 +181,9 @@ class OpenTask:
             return None
 
     def on_tensor_cores(self, args: Args, kwargs: Kwargs) -> tuple[torch.Tensor, ...] | None:
-        """Like `call`, but with convolutions as torch.compile computes them, and with numerics `paper` all products in
-        TF32. None if eager mode computes in the same way, or if the call fails, for example for lack of memory."""
+        """Like `call`, but with convolutions as torch.compile computes them; with numerics `paper` on a GPU, all
+        products are in TF32 too. None if that is how eager mode computes anyway, or if the call fails, for example for
+        lack of memory."""
         in_tf32 = self.task["numerics"] == "paper" and self.device.startswith("cuda")
         if not (in_tf32 or self.compiled_on_tensor_cores):
             return None
@@ -267,7 +268,8 @@ def _open(task: dict[str, Any], device: str, module: ModuleType | None, avoid: S
 
 
 def _mixed(seed: int, index: int) -> int:
-    """A different seed for each input, because equal values in two inputs would hide a kernel that mixes them up."""
+    """A seed for input number `index`. Each input has its own, because equal values in two inputs would hide a kernel
+    that mixes the inputs up."""
     return (seed * 1_000_003 + index) % 2**63
 
 

@@ -16,8 +16,8 @@ from ..symbols import evaluate_size
 
 
 def with_real_outputs(traced: ExportedModule, outputs: Sequence[torch.Tensor]) -> ExportedModule | None:
-    """The trace with the strides of `outputs`, the results of a run at the traced sizes, followed by the new values of
-    buffers. None if these strides have gaps and the trace has free dimensions."""
+    """The trace with the strides of `outputs`, the results of a run at the traced sizes followed by the new values of
+    buffers. None if these strides leave gaps in memory and the trace has free dimensions."""
     dims, graph = traced.graph["dims"], traced.graph
     specs = list(traced.out_specs)
     for position, (spec, tensor) in enumerate(zip(traced.out_specs, outputs, strict=True)):

@@ -52,8 +52,8 @@ def float64_copy(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def upcast(tree: Any) -> Any:
-    """The pytree with every floating tensor in float64, with the same strides, because a module may read memory by its
-    strides."""
+    """The pytree with every floating tensor converted to float64. Strides are kept, because a module may read memory by
+    its strides."""
     return pytree.tree_map(
         lambda leaf: _wide(leaf) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf, tree
     )

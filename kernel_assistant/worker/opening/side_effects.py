@@ -45,8 +45,8 @@ def watched(model: torch.nn.Module, effects: list[str]) -> Iterator[None]:
 
 
 def _state(model: torch.nn.Module) -> dict[str, Any]:
-    """The marks (`_mark`), by name, of the globals of the class's file, and of the attributes of all modules except
-    submodules, parameters and buffers."""
+    """Name → mark (`_mark`) of each global of the class's file, and of each attribute of all modules except submodules,
+    parameters and buffers."""
     forward = inspect.unwrap(type(model).forward)
     state = {f"the global {name}": _mark(value) for name, value in getattr(forward, "__globals__", {}).items()}
     for path, module in model.named_modules():
@@ -57,7 +57,8 @@ def _state(model: torch.nn.Module) -> dict[str, Any]:
 
 
 def _mark(value: Any) -> tuple[Any, Any]:
-    """The value, and a number that shows changes in place: a tensor's version or a container's length."""
+    """The value, and a number that changes if the value is changed in place: the version of a tensor, the length of a
+    list, dict or set; None for other values."""
     if isinstance(value, torch.Tensor):
         return value, value._version
     return value, len(value) if isinstance(value, (list, dict, set)) else None

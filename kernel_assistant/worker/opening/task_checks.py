@@ -133,8 +133,8 @@ def kept_attribute(effects: Sequence[str]) -> str:
 
 
 def keep_in_a_buffer(name: str) -> str:
-    """The advice to the user for an attribute that forward changes: to keep it in a buffer, whose new values are in the
-    graph."""
+    """The advice to a user whose forward changes the attribute `name`: keep it in a buffer, because a graph can contain
+    the new values of buffers."""
     owner, _, own = name.rpartition(".")
     return f'keep it in a buffer: {owner}.register_buffer("{own}", ...) in __init__, {name}.copy_(...) in forward'
 
@@ -200,7 +200,7 @@ def _size(size: Any) -> int:
 
 
 def _rounding(dtype: torch.dtype) -> float:
-    """The largest difference that summing in another order may make, relative to the largest value."""
+    """The largest difference, relative to the largest value, that may come from adding in another order."""
     return ROUNDINGS * torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
 
 

@@ -18,13 +18,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..applied.precision import tf32_flags
 
-#: torch.compile leaves the order of memory as it is in graphs with so many nodes for each convolution.
+#: torch.compile keeps the memory layout in graphs with at least this many nodes for each convolution.
 NODES_PER_CONVOLUTION = 300
 
 
 class ChannelsLastConvolutions(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While active, float32 convolutions of images are computed with channels last; their results have the order of
-    memory that they would have without it."""
+    """While active, float32 convolutions of images are computed in channels-last layout; their results get the layout
+    that they would have had without this mode."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

@@ -17,7 +17,7 @@ _forks: list[str] = []
 
 
 def watch(*files: int) -> None:
-    """From now on, in every process that is forked from this one, the descriptors `files` lead to /dev/null."""
+    """From now on, note forks of this process; in a forked child, redirect the descriptors `files` to /dev/null."""
     _watched.add(os.getpid())
     os.register_at_fork(before=_note, after_in_child=lambda: _cut(files))
 

@@ -60,8 +60,8 @@ def room(device: torch.device) -> int:
 
 
 def hold_arena(size: int, device: torch.device) -> None:
-    """Count `size` bytes that will be allocated outside of PyTorch. Raises torch.OutOfMemoryError if the share has no
-    room for them."""
+    """Count `size` bytes that will be allocated outside of PyTorch as used. Raises torch.OutOfMemoryError if they do
+    not fit into the share."""
     most, number = _most(device), device.index or 0
     if most is not None:
         if torch.cuda.memory_reserved(device) + _arenas[number] + size > most:

@@ -18,7 +18,8 @@ CHOSEN = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 
 
 def cpus() -> list[int]:
-    """The CPUs that this process may use: first one CPU of each core, then the others."""
+    """The CPUs that this process may use: first one CPU of each core, then the remaining hardware threads
+    of the cores."""
     first: list[int] = []
     others: list[int] = []
     cores: set[str] = set()
@@ -36,7 +37,7 @@ _started: set[int] = set()
 
 
 def environment() -> dict[str, str]:
-    """Environment variables that bind the pool of another process in the same way as the pool of this process."""
+    """Environment variables that make another process bind its OpenMP threads to cores as this process does."""
     return {"OMP_PROC_BIND": "true", "OMP_PLACES": ",".join(f"{{{cpu}}}" for cpu in _pool_cpus)} if _pool_cpus else {}
 
 
@@ -92,7 +93,7 @@ def _variables() -> Iterator[None]:
 
 
 def _siblings(cpu: int) -> str:
-    """A text that is the same for all CPUs of a core, for the core of `cpu`."""
+    """A text that identifies the core of `cpu`: it is the same for all CPUs of that core."""
     try:
         with open(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list", encoding="ascii") as file:
             return file.read().strip()

@@ -13,8 +13,8 @@ _tell: list[Callable[[str], None]] = []
 
 @contextlib.contextmanager
 def told_to(tell: Callable[[str], None]) -> Iterator[None]:
-    """Within the block, `tell` is called with each stage that begins. A stage that begins again at once, as when
-    forward is timed, is passed only once."""
+    """Within the block, `tell` is called with each stage that begins. If the same stage begins several times in a row,
+    as when forward is timed, `tell` is called only once."""
     last = [""]
 
     def tell_changes(stage: str) -> None:

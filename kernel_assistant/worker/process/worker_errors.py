@@ -58,8 +58,9 @@ class BrokenDevice(Exception):
 
 
 def broken_device(error: BaseException | None) -> BrokenDevice | None:
-    """The BrokenDevice among `error` and the exceptions during whose handling it was raised, else None. While a
-    BrokenDevice leaves a block, device locks wait for the device, which fails again with another error."""
+    """The BrokenDevice among `error` and the exceptions that were being handled when it was raised, else None. A
+    BrokenDevice can be hidden behind another error: while it propagates, device locks wait for the device, which fails
+    again."""
     while error is not None and not isinstance(error, BrokenDevice):
         error = error.__context__
     return error
@@ -112,7 +113,7 @@ def user_streams() -> Iterator[None]:
 
 
 class _PrintCounter:
-    """A stream that counts what is printed to it."""
+    """A stream for prints that counts how often something was printed to it."""
 
     count = 0
 
@@ -137,8 +138,8 @@ def heard_prints() -> Iterator[list[int]]:
 
 
 def as_task_error(error: BaseException, kind: str, what: str, next_step: str, path: str) -> TaskError:
-    """A TaskError for an `error` of the user's code. Its message is one line, with the number of the last line in the
-    file `path` that the traceback has."""
+    """A TaskError for an `error` of the user's code. Its message is one line, with the number of the last line of the
+    file `path` in the traceback."""
     detail = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     if is_out_of_memory(error):
         return TaskError("out_of_memory", f"{what} ran out of memory{_where(error, path)}", SMALLER, detail)

@@ -42,10 +42,10 @@ DECIDED_BY = {
 
 @dataclass
 class OperatorCall:
-    """A node of the graph, the needed elements of each of its results, and the values of the operands that decide what
-    is read.
+    """A node of the graph, which elements of each of its results are needed, and the values of those operands that
+    decide which elements of other operands are read.
 
-    `gates` are sets of values with zeros at known positions (`rules.gates`), the more reliable ones first.
+    `gates` are sets of names of values with zeros at known positions (`rules.gates`), the more reliable ones first.
     """
 
     node: Mapping[str, Any]
@@ -73,8 +73,8 @@ class OperatorCall:
         return dict.fromkeys(self.operands(), True)
 
     def named(self, *names: str) -> str:
-        """The name of the graph value that is passed for the first of the operands `names` that has one; "" if none
-        has."""
+        """The name of the graph value that is passed for the first operand in `names` for which a graph value is
+        passed; "" if there is none."""
         given = arguments(self.node)
         operands = [item[1:] for name in names if isinstance(item := given.get(name), str) and item[1:] in self.shapes]
         return operands[0] if operands else ""
@@ -149,7 +149,7 @@ def whole_or(need: Need) -> Need:
 
 
 def joined(one: Need, other: Need) -> Need:
-    """The elements that are needed according to at least one of both needs."""
+    """The union of two needs: the elements that at least one of them needs."""
     if isinstance(one, bool) or isinstance(other, bool):
         return True
     return whole_or(one | other)
@@ -164,9 +164,8 @@ def unbroadcast(mask: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
 
 
 def once(mask: torch.Tensor, dims: int) -> torch.Tensor:
-    """Reduces to size 1 those of the first `dims` dimensions along which the mask is expanded. Most masks are equal for
-    the whole batch and are stored in this form.
-    """
+    """The mask with size 1 in those of its first `dims` dimensions along which it is expanded (stride 0). Most masks
+    are equal for the whole batch and are stored in this form."""
     for dim in range(dims):
         if mask.stride(dim) == 0 and mask.shape[dim] > 1:
             mask = mask.narrow(dim, 0, 1)
@@ -174,7 +173,8 @@ def once(mask: torch.Tensor, dims: int) -> torch.Tensor:
 
 
 def any_over(mask: torch.Tensor, dims: list[int]) -> torch.Tensor:
-    """The mask reduced along `dims` to size 1: whether any element along these dimensions is needed."""
+    """For each position outside of `dims`, whether any element along `dims` is needed: the mask reduced by `any`, with
+    size 1 along `dims`."""
     for dim in dims:
         mask = mask.any(dim, keepdim=True)
     return mask

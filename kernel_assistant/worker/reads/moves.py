@@ -40,7 +40,8 @@ def product(call: OperatorCall) -> Needs:
 
 
 def first(call: OperatorCall) -> Needs:
-    """Rule of operators that read only their operand `self`; of another operand they use just the shape or the type."""
+    """Rule of operators that read values of their operand `self` only; of another operand they use just the shape or
+    the type."""
     name, mask = call.named("self"), call.mask()
     shape = call.shapes[name]
     return {name: mask.reshape(shape) if mask.numel() == math.prod(shape) else unbroadcast(mask, shape)}
@@ -91,8 +92,8 @@ _ALONG = frozenset({"slice", "select", "narrow", "narrow_copy", "split", "split_
 
 
 def _alike(call: OperatorCall) -> bool:
-    """Whether the operator has one operand, does the same at each index of its first dimension, and the same elements
-    are needed at each index. Then computing one index saves time and memory."""
+    """Whether the operator has one operand, treats every index of its first dimension alike, and needs the same
+    elements at each index. Then the rule is evaluated for one index only, which saves time and memory."""
     names = call.operands()
     if len(names) != 1 or not all(isinstance(need, bool) or need.stride(0) == 0 for need in call.needed.values()):
         return False
@@ -107,7 +108,7 @@ def _alike(call: OperatorCall) -> bool:
 
 
 def _plain(call: OperatorCall) -> dict[str, Any]:
-    """The node; an embedding is copied without the options that change only its derivative."""
+    """A copy of the node. For an embedding, it leaves out the options that change only the operator's derivative."""
     plain = {"args": list(call.node["args"])[:2], "kwargs": {}} if call.kind == "embedding" else {}
     return {**call.node, **plain}
 
@@ -134,7 +135,8 @@ def _indices(call: OperatorCall, name: str) -> Need:
 
 
 def _along(mask: torch.Tensor, first: int, shape: tuple[int, ...]) -> Need:
-    """The needed elements of one index tensor of `shape`, whose dimensions appear in the result from `first` on."""
+    """The needed elements of one index tensor of `shape`. `mask` has the needed elements of the result, in which the
+    dimensions of the index tensor begin at dimension `first`."""
     own = range(first, first + len(shape))
     read = any_over(mask, [dim for dim in range(mask.dim()) if dim not in own])
     return read.reshape(shape) if read.numel() == math.prod(shape) else True

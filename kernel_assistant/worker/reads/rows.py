@@ -13,7 +13,7 @@ def elementwise(call: OperatorCall) -> Needs:
 
 
 def others(call: OperatorCall) -> Needs:
-    """Rule of operators that use only the shape of their first operand, and read the others."""
+    """Rule of operators that use only the shape of their first operand, and read all other operands elementwise."""
     return {name: need for name, need in elementwise(call).items() if name != call.named("self")}
 
 
@@ -69,9 +69,8 @@ def groups(call: OperatorCall) -> Needs:
 
 
 def channels(call: OperatorCall) -> Needs:
-    """Rule of operators that read the input elementwise, and vectors with one element for each channel (or one for
-    all).
-    """
+    """Rule of operators that read their input elementwise, and other operands that have one element for each channel.
+    An operand of any other shape is read completely."""
     mask = call.mask()
     each = mask.transpose(0, 1).flatten(1).any(1) if mask.dim() > 1 else mask
     known = {call.shape: mask, tuple(each.shape): each}
@@ -84,9 +83,8 @@ def gated(call: OperatorCall) -> Needs:
 
 
 def product(call: OperatorCall) -> Needs:
-    """Rule of matrix products: they read rows of the first factor and columns of the second; the weight of a linear
-    layer is transposed.
-    """
+    """Rule of matrix products: for a needed element they read a row of the first factor and a column of the second. The
+    weight of a linear layer is stored transposed."""
     mask = call.mask()
     first, second = call.named("mat1", "batch1", "input", "self"), call.named("mat2", "batch2", "weight", "other")
     one, two = call.shapes[first], call.shapes[second]

@@ -122,8 +122,8 @@ _LOOKED_UP = ("sorted_sequence", "boundaries", "input", "self")
 
 
 def gates(graph: Mapping[str, Any]) -> Gates:
-    """Two sets of values that have zeros at known positions. The first has booleans, buffers, constants and values
-    computed from these alone; the second has triangular, padded and masked values.
+    """Two sets of names of values that have zeros at known positions. The first has booleans, buffers, constants and
+    values computed from these alone; the second has triangular, padded and masked values.
 
     A zero in a floating-point input does not count: it is there by chance, and no kernel could rely on it.
     """

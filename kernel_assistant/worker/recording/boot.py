@@ -15,8 +15,9 @@ STARTED_FILE = "started.json"
 
 
 def begin(folder: str, *, outermost: bool = False) -> None:
-    """Write a file that shows that this process was reached, and have the recorder installed when torch is imported. If
-    the folder cannot be written, do nothing. With `outermost` only calls outside of all modules are timed."""
+    """Write a file that shows that the recorder was started in this process, and install the recorder when torch is
+    imported. If the folder cannot be written, do nothing. With `outermost`, only module calls that are not inside
+    another module's call are timed."""
     own = os.path.join(folder, str(os.getpid()))
     try:
         os.makedirs(own, mode=0o700)

@@ -37,7 +37,7 @@ MOST_CONFIGURATIONS = 16
 
 @dataclass
 class CallTimes:
-    """The number of certain calls, and the sum of their seconds."""
+    """The number of a group of calls, and the sum of their seconds."""
 
     calls: int = 0
     seconds: float = 0.0
@@ -45,9 +45,9 @@ class CallTimes:
 
 @dataclass
 class ClassTimes:
-    """Seconds of one class as docs/scan.md defines them. `unserved` maps a reason to the part of `share` in which
-    applied kernels would not run for it. `first` is the part of `inclusive` that the first call of each signature
-    took."""
+    """Seconds of one class. docs/scan.md defines `inclusive`, `own` and `share`. `unserved` maps a reason to the part
+    of `share` in which applied kernels would not run for it. `first` is the part of `inclusive` that the first call of
+    each signature took."""
 
     inclusive: float = 0.0
     first: float = 0.0
@@ -73,9 +73,9 @@ class ClassTimes:
 
 @dataclass
 class ObservedSignature:
-    """The calls of one configuration that `signature.py` does not distinguish. `sample` is the number of the file with
-    their saved inputs, -1 if there is none; `exact` says whether the file has the values, `refused` that saving failed;
-    `objects` are arguments that no kernel accepts."""
+    """Calls of one configuration with equal signatures (`signature.py`). `sample` is the number of the file with their
+    saved inputs, -1 if there is none; `exact` says whether the file has the values, `refused` that saving failed;
+    `objects` describes the arguments that no kernel accepts."""
 
     number: int
     text: str
@@ -95,7 +95,7 @@ class ObservedSignature:
         return self.phases.get(phase) or self.phases.setdefault(phase, CallTimes())
 
     def since(self, phase: int) -> CallTimes:
-        """The sum of a phase and all later ones."""
+        """The calls and seconds of phase number `phase` and all later phases together."""
         phases = [one for number, one in list(self.phases.items()) if number >= phase]
         return CallTimes(sum(one.calls for one in phases), sum(one.seconds for one in phases))
 
@@ -138,7 +138,7 @@ class ObservedClass:
         return self.phases.get(phase) or self.phases.setdefault(phase, ClassTimes())
 
     def since(self, phase: int) -> ClassTimes:
-        """The sum of a phase and all later ones."""
+        """The times of phase number `phase` and all later phases together."""
         total = ClassTimes()
         for number, one in list(self.phases.items()):
             if number >= phase:

@@ -32,7 +32,8 @@ class CallClock:
         return self._record()
 
     def end(self, begun: Any, seconds: float, note: Note) -> None:
-        """End a call. `seconds` is the time by the CPU's clock; it counts if no event was begun."""
+        """End a call, for which `begin` returned `begun`. `seconds` is the time by the CPU's clock; it is used if
+        `begun` is None, that is, if no CUDA event was recorded."""
         if begun is None:
             note(seconds)
             return
@@ -50,8 +51,8 @@ class CallClock:
         return event
 
     def since(self, mark: Any) -> float:
-        """Seconds on the device from the event `mark` to the end of the newest call that was read; 0 if the two cannot
-        be compared."""
+        """Seconds on the device from the event `mark` to the end of the latest call whose events were read; 0 if the
+        two cannot be compared."""
         newest = self._newest
         if mark is None or newest is None or mark.device != newest.device or not mark.query():
             return 0.0
@@ -79,8 +80,8 @@ class CallClock:
         self._free.setdefault(event.device.index, []).append(event)
 
     def _record(self) -> Any:
-        """Record an event on the current stream. An event can only be reused on the device on which it was first
-        recorded."""
+        """Record an event on the current stream and return it. An event can only be reused on the device on which it
+        was first recorded."""
         free = self._free.get(torch.cuda.current_device())
         event: Any = free.pop() if free else torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()

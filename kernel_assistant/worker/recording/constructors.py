@@ -14,7 +14,8 @@ _MOST_FRAMES = 32
 
 
 class ByIdentity:
-    """A value for each living object, found by identity, even if its class redefines equality."""
+    """A mapping from living objects to values. Objects are compared by identity, even if their class redefines
+    equality."""
 
     def __init__(self) -> None:
         self._held: dict[int, tuple[weakref.ref[Any], Any]] = {}
@@ -29,7 +30,8 @@ class ByIdentity:
 
 
 class Constructors:
-    """`of(module)` returns the arguments its class was called with, None if they could not be read or kept."""
+    """Keeps the constructor arguments of modules. `of(module)` returns them, or None if they could not be
+    read or kept."""
 
     def __init__(self) -> None:
         self._arguments = ByIdentity()
@@ -47,7 +49,7 @@ class Constructors:
 
 
 def _arguments(module: Any, frame: types.FrameType | None) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """(args, kwargs) from the frame of the class's own `__init__`, which has only called its parent's so far; None if
+    """(args, kwargs) of the class's own `__init__`, read from its frame while it calls its parent's `__init__`; None if
     the frame is not found or the arguments contain tensors or modules."""
     function = inspect.unwrap(type(module).__init__)
     wanted = getattr(function, "__code__", None)
@@ -80,8 +82,8 @@ def _read(code: types.CodeType, values: dict[str, Any]) -> tuple[tuple[Any, ...]
 
 
 def _is_heavy(value: Any) -> bool:
-    """Whether a value is or contains tensors or modules. Storing it would keep them alive; instead the module under
-    construction is saved itself."""
+    """Whether a value is or contains tensors or modules. Storing such an argument would keep them alive; instead the
+    module that is being constructed is itself saved later."""
     items = value if isinstance(value, (list, tuple)) else value.values() if isinstance(value, dict) else [value]
     return any(isinstance(item, (torch.Tensor, torch.nn.Module)) for item in items)
 

@@ -11,8 +11,9 @@ from .rounds import OutermostCalls
 
 
 class CallFrame:
-    """One running call, inside the call `above`. `began` and `overhead` are by the CPU's clock; `begun` is what
-    `CallClock.begin` returned; `inside` says whether a call of the same class is around it."""
+    """One running call; `above` is the recorded call around it, if any. `began` and `overhead` are in seconds of the
+    CPU's clock; `begun` is what `CallClock.begin` returned; `inside` says whether a call of the same class is around
+    it."""
 
     __slots__ = (
         "above",
@@ -48,7 +49,7 @@ class CallFrame:
 
 
 def not_eager(module: Any) -> str:
-    """Why a call is not recorded; "" if it is recorded."""
+    """The reason why a call of `module` is not recorded, such as "torch.compile"; "" if it is recorded."""
     cls = type(module)
     if cls.__name__ == "OptimizedModule" or module.__dict__.get("_compiled_call_impl") is not None:
         return "torch.compile"

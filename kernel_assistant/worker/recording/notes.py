@@ -9,8 +9,8 @@ from .frame import CallFrame
 
 
 def call_note(frame: CallFrame, lock: threading.RLock) -> Note:
-    """A function that adds the seconds of a call to its class, and subtracts them from the own time of the class whose
-    call is around it."""
+    """Returns a function that adds the seconds of a call to its class, and subtracts them from the own time of the
+    class whose call is around it."""
     cls, phase, above = frame.cls, frame.phase, frame.above
     times, target = cls.at(phase), frame.target.at(phase)
     parent = None if above is None else above.cls.at(above.phase)
@@ -41,8 +41,8 @@ def call_note(frame: CallFrame, lock: threading.RLock) -> Note:
 
 
 def gap_note(around: list[CallFrame], lock: threading.RLock) -> Note:
-    """A function that subtracts the seconds of a gap, in which inputs were saved, from the calls in `around`, which
-    were running then; the innermost is first."""
+    """Returns a function that subtracts seconds in which inputs were saved from the times of the calls in `around`.
+    These calls were running at that time; the innermost is first."""
     inner, outer = around[0], around[-1]
 
     def note(seconds: float) -> None:

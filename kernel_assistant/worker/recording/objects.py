@@ -35,7 +35,7 @@ def _positional(cls: type, args: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
 
 
 def _inside(value: Any) -> Iterator[tuple[str, str]]:
-    """Yields (path from `value`, name of its class) for each object inside `value`."""
+    """Yields (path from `value`, name of the object's class) for each object inside `value` that no kernel accepts."""
     for path, leaf in pytree.tree_flatten_with_path(value)[0]:
         prefix = "".join(map(str, path))
         if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):

@@ -44,9 +44,11 @@ class _Thread(threading.local):
 
 
 class Recorder:
-    """The recorder of one process. `enter` and `leave` come in pairs; `end` writes for the last time.
+    """The recorder of one process. `enter` is called before and `leave` after each call; `end` writes for the last
+    time.
 
-    With `outermost` it times calls outside of all modules only, compiled ones included, and keeps no inputs.
+    With `outermost` it times only calls that are not inside another module's call, compiled ones included, and keeps no
+    inputs.
     """
 
     def __init__(self, folder: str, began: float, *, outermost: bool = False) -> None:
@@ -75,7 +77,7 @@ class Recorder:
         self._write_at = now() + _FIRST_WRITE_S
 
     def enter(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallFrame | None:
-        """Begin a call; None if it is not recorded."""
+        """Begin a call. Returns its frame, which `leave` takes, or None if the call is not recorded."""
         thread = self._thread
         if thread.busy or (thread.top is not None and (self.outermost or thread.top.compiled)):
             return None
@@ -177,7 +179,8 @@ class Recorder:
         return frame
 
     def _compiled_frame(self, module: Any) -> CallFrame:
-        """A frame that marks all calls inside as part of torch.compile; it takes no time itself."""
+        """A frame for a call that torch.compile runs: it marks all calls inside as compiled, and is not
+        timed itself."""
         if self._compiled_modules.get(module) is None:
             self._compiled_modules.put(module, True)
             self.compiled |= _file_and_class({type(one) for one in module.modules()})
@@ -197,7 +200,8 @@ class Recorder:
             self.scripted |= _file_and_class({one for one in classes if not one.__module__.startswith("torch.")})
 
     def _recognise(self, frame: CallFrame, args: tuple[Any, ...], kwargs: dict[str, Any], folded: bool) -> None:
-        """Determine the configuration and the signature of a call; keep its inputs if they are wanted."""
+        """Determine the configuration and the signature of a call, and save its inputs unless they are saved already,
+        `folded` is set (the call counts for the class that calls it) or the class is a container."""
         configuration = self._configuration(frame.cls, frame.module)
         reader = Reader()
         key = (reader.key(args), reader.key(kwargs), bool(frame.module.training))
@@ -273,8 +277,8 @@ class Recorder:
             self._aside(begun, frame.above)
 
     def _aside(self, begun: Any, above: CallFrame | None) -> None:
-        """Subtract the time of saving inputs from the calls around it. On the device's time line this time is a gap in
-        each of these calls; the CPU's times are corrected by `CallFrame.overhead`."""
+        """Subtract the time of saving inputs from the calls `above` and all calls around it. This corrects their times
+        on the device; their CPU times are corrected by `CallFrame.overhead`."""
         around: list[CallFrame] = []
         while above is not None:
             if above.begun is not None:

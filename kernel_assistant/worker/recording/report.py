@@ -20,8 +20,8 @@ FILE = "recording.json"
 
 
 def write(recorder: Recorder) -> None:
-    """Replace `recording.json` with the current state. Seconds of classes are those of the program's loop without its
-    first round, or those of all calls if there is no loop."""
+    """Replace `recording.json` with the current state. If the program has a loop, the seconds of classes are those from
+    the second round of the loop on, otherwise those of all calls."""
     classes = [cls for cls in list(recorder.classes.values()) if cls.calls]
     rounds, loop = recorder.rounds, recorder.rounds.loop
     phase = loop.looped_from if loop else 0
@@ -112,6 +112,7 @@ def _device(recorder: Recorder) -> str:
 
 
 def _own_folders() -> list[str]:
-    """The program's import path without installed packages, which a worker has anyway."""
+    """The folders of the program's import path, without those of installed packages: a worker under the same
+    interpreter has these anyway."""
     entries = [os.path.abspath(entry) for entry in sys.path]
     return [entry for entry in dict.fromkeys(entries) if os.path.isdir(entry) and not is_installed(entry + os.sep)]

@@ -21,8 +21,9 @@ MOST = 16
 
 @dataclass
 class OutermostCalls:
-    """The calls of one instance outside of all modules. `looped_from` is the phase in which its second call came, 0 if
-    there was none; `second` and `last` are the moments of its second and its last call, by the CPU's clock."""
+    """The calls of one instance that are not inside another module's call. `looped_from` is the number of the phase
+    that began with its second call, 0 if there was none; `second` and `last` are the times of its second and its last
+    call, by the CPU's clock."""
 
     name: str
     calls: int = 0
@@ -34,8 +35,8 @@ class OutermostCalls:
 
 @dataclass(frozen=True)
 class PhaseStart:
-    """The beginning of a phase: its moment by the CPU's clock, the seconds that the recorder itself took until then,
-    and an event (None on the CPU)."""
+    """The beginning of a phase: its time by the CPU's clock, the seconds that the recorder itself had used until then,
+    and a CUDA event (None on the CPU)."""
 
     moment: float
     overhead: float
@@ -43,7 +44,7 @@ class PhaseStart:
 
 
 class Rounds:
-    """Follows the phases of a program. `enter` goes before each outermost call, `leave` after each call."""
+    """Follows the phases of a program. `enter` is called before each outermost call, `leave` after each call."""
 
     def __init__(self, clock: CallClock) -> None:
         self.starts: list[PhaseStart] = []
@@ -59,8 +60,9 @@ class Rounds:
 
     @property
     def loop(self) -> OutermostCalls | None:
-        """The instance whose outermost calls took most time, if they are enough for a loop. A program that loops over
-        several models one after another has none: the earlier loops would be left out as a warm-up."""
+        """The record of the instance whose outermost calls took most time; None if it was called too few times for a
+        loop. A program that loops over several models one after another has no loop either: the earlier loops would be
+        left out as a warm-up."""
         longest = max(self._instances, key=lambda one: one.seconds, default=None)
         if longest is None or longest.calls < LOOP:
             return None
@@ -68,8 +70,8 @@ class Rounds:
         return None if any(over) else longest
 
     def enter(self, module: Any, moment: float, overhead: float, *, cuda: bool) -> OutermostCalls:
-        """Count an outermost call that came at `moment`; it is in the current `phase`. `overhead` is the recorder's own
-        time until then."""
+        """Count an outermost call that began at `moment` (seconds of the CPU's clock) and assign it to the current
+        `phase`. `overhead` is the recorder's own time in seconds until then."""
         calls: OutermostCalls | None = self._known.get(module)
         if calls is None:
             calls = OutermostCalls(type(module).__name__)
@@ -87,8 +89,8 @@ class Rounds:
         self._last, self._overhead = moment, overhead
 
     def span(self, phase: int) -> float:
-        """Seconds from the beginning of a phase to the end of the last call, less the recorder's own seconds. On CUDA
-        the last call ends when the device has finished it."""
+        """Seconds from the beginning of a phase to the end of the last call, minus the time that the recorder itself
+        took. On CUDA the last call ends when the device has finished it."""
         if phase >= len(self.starts):
             return 0.0
         start = self.starts[phase]

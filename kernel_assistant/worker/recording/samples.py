@@ -133,7 +133,7 @@ def compact(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def statistics(tensor: torch.Tensor) -> dict[str, Any]:
-    """The description of a large tensor; its statistics are computed from a part of it."""
+    """Describes a large tensor by plain values, among them statistics that are computed from a part of its elements."""
     tensor = tensor.detach()
     described: dict[str, Any] = {
         "shape": list(tensor.shape),
@@ -157,13 +157,14 @@ def statistics(tensor: torch.Tensor) -> dict[str, Any]:
 
 
 def held(tensor: torch.Tensor) -> torch.Tensor:
-    """In a saved file this function marks each tensor of a call; the reader has its own function of this name."""
+    """A mark around each saved tensor of a call. A saved file refers to this function by its name; the reader
+    (user_module/recorded.py) defines its own `held`."""
     return tensor
 
 
 def drawn(described: dict[str, Any]) -> torch.Tensor:
-    """In a saved file this function replaces a tensor that was too large; the reader has its own function of this
-    name."""
+    """Replaces a tensor that was too large to save. A saved file refers to this function by its name; the reader
+    (user_module/recorded.py) defines its own `drawn`."""
     raise NotImplementedError("only the worker draws inputs")
 
 
@@ -187,8 +188,8 @@ def _save(path: str, value: Any, exact: bool | None, limit: int) -> int:
 
 
 def _pickling(exact: bool) -> Any:
-    """A pickle module for `torch.save`: it writes `compact` tensors or, unless `exact`, the statistics of large
-    ones."""
+    """A pickle module for `torch.save`. It writes tensors as `compact` returns them; unless `exact`, large tensors are
+    replaced by their statistics."""
 
     class Pickler(pickle.Pickler):
         own: dict[int, torch.Tensor] = {}
@@ -209,8 +210,8 @@ def _pickling(exact: bool) -> Any:
 
 
 class _Limited(io.RawIOBase):
-    """A file that can be written up to a limit. torch wraps the error that is raised beyond the limit, so `exceeded`
-    records that it was reached."""
+    """A file that raises an error if more than `limit` bytes are written. torch wraps that error, so `exceeded` records
+    it."""
 
     def __init__(self, file: IO[bytes], limit: int) -> None:
         self._file, self._limit = file, limit

@@ -24,8 +24,8 @@ _MOST_TEXT = 160
 
 
 class Reader:
-    """Walks the arguments or the result of one call. `bytes` is the size of all distinct tensors in them, `devices` are
-    the types of their devices, `gradient` says whether one of them requires a gradient."""
+    """Reads the arguments or the result of one call. `bytes` is the size of all distinct tensors in them, `devices` the
+    set of their device types, and `gradient` says whether one of them requires a gradient."""
 
     __slots__ = ("bytes", "devices", "gradient", "tensors")
 
@@ -36,7 +36,8 @@ class Reader:
         self.gradient = False
 
     def key(self, value: Any, depth: int = 0) -> Key:
-        """A key that is equal for values that a kernel could distinguish only by the numbers in their tensors."""
+        """A key that depends on the structure of `value`, its plain values, and the shapes, strides, dtypes and devices
+        of its tensors, but not on the numbers in the tensors."""
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
         if isinstance(value, _PLAIN):
@@ -81,7 +82,8 @@ def text(key: Key) -> str:
 
 
 def kind(key: Key) -> Key:
-    """The key without sizes, but with the memory order: calls of one kind may become workloads of one task."""
+    """The key with each tensor's sizes replaced by its memory order: calls of equal kind may become workloads of one
+    task."""
     if _is_tensor(key):
         return (key[0], _order(key[1], key[2]), key[3], key[4])
     return tuple(kind(item) if isinstance(item, tuple) else item for item in key) if isinstance(key, tuple) else key
@@ -116,9 +118,9 @@ def _class_of(tensor: torch.Tensor) -> str:
 
 
 def _order(shape: tuple[int, ...], strides: tuple[int, ...]) -> Key:
-    """A key for the memory order: the number of dimensions, and unless the tensor is contiguous the dimensions from the
-    outermost in memory to the innermost; the strides if there are gaps or overlaps. Dimensions of size 1 do not
-    count."""
+    """A key for the order of a tensor's dimensions in memory. Without gaps and overlaps it is the number of dimensions,
+    followed, unless the tensor is contiguous, by the dimensions from the outermost to the innermost; otherwise it is
+    the strides. Dimensions of size 1 do not count."""
     order = tuple(sorted(range(len(shape)), key=lambda dim: (shape[dim] == 1, -strides[dim], dim)))
     real = [dim for dim in order if shape[dim] != 1]
     dense = tuple(strides[dim] for dim in real) == _contiguous(tuple(shape[dim] for dim in real))

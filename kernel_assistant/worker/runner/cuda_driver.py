@@ -44,7 +44,7 @@ class Driver:
 
     @cached_property
     def stream(self) -> int:
-        """A stream that does not wait for the default stream, made at first use."""
+        """The handle of a stream that does not wait for the default stream, made at first use."""
         return self.new_stream()
 
     @cached_property
@@ -136,7 +136,7 @@ class Events:
 
 
 def pointer_array(words: ctypes.Array[c_uint64]) -> ctypes.Array[c_void_p]:
-    """`kernelParams` for a kernel with one struct argument."""
+    """The array `kernelParams` of cuLaunchKernel for a kernel whose only argument is the struct `words`."""
     return (c_void_p * 1)(ctypes.addressof(words))
 
 

@@ -89,7 +89,7 @@ class CudaModule:
         return capturing(self.driver, stream)
 
     def fail(self, status: int) -> None:
-        """Raise CudaError for the status of a launch."""
+        """Raises CudaError for the status, other than 0, that a launch returned."""
         self.driver.fail("cuLaunchKernelEx", status)
 
     def close(self) -> None:
@@ -97,7 +97,8 @@ class CudaModule:
 
 
 class Residual(Protocol):
-    """A residual call. Reads operands from `tensors`, and writes results there and their addresses to `pointers`."""
+    """A residual call. `run` reads operands from `tensors`, writes results there, and writes the addresses of the
+    results to `pointers`."""
 
     def run(self, tensors: list[Any], pointers: Any) -> None: ...
 
@@ -232,11 +233,11 @@ class BoundPlan:
     def freeze(
         self, pointers: Sequence[int], which: str = EVERY, first: int | None = None, stream: int = 0
     ) -> Callable[[int], None]:
-        """A function that makes the call with these pointers on a given stream; everything except the launches is done
-        now.
+        """Returns a function that makes a call with these pointers on the stream that it is given; everything except
+        the launches is done now.
 
         The call is prepared for `stream`; the first call on another stream takes longer. `which` selects one kind of
-        launches, and only the first `first` launches are made if that is not None. If residual calls are left out,
+        launches; if `first` is not None, only the first `first` launches are made. If residual calls are left out,
         their results come from one complete call that is made now.
         """
         whole = first is None and all(which in (EVERY, kind) for kind in self._kinds)
@@ -332,10 +333,10 @@ def bind(
 
 
 def provide_openmp() -> None:
-    """Make an OpenMP runtime visible to objects that were linked without one. Raises PlanError if there is none.
+    """Make an OpenMP runtime visible to shared objects that were linked without one. Raises PlanError if there is none.
 
-    A process with torch has already loaded a runtime: using it too gives one thread pool and respects
-    `torch.set_num_threads`. In other processes the system's libgomp is loaded.
+    A process with torch has already loaded a runtime; with that one there is only one thread pool, and
+    `torch.set_num_threads` is respected. In other processes the system's libgomp is loaded.
     """
     if _openmp:
         return

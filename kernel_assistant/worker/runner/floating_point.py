@@ -14,7 +14,8 @@ ENVIRONMENT_BYTES, MXCSR, STATUS = 64, 28, 0x3F
 
 
 class LeftChangedError(RuntimeError):
-    """A kernel has changed how its process rounds: the rounding mode or flushing to zero."""
+    """A kernel has changed how its process rounds: the rounding mode, or whether denormal numbers are
+    flushed to zero."""
 
 
 def floating_point_control() -> tuple[int, int]:

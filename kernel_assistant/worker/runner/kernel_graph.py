@@ -1,5 +1,5 @@
-"""Launches of a plan as one CUDA graph: a chain of kernels and of library calls. The arguments of its kernels can be
-set before each launch.
+"""Makes one CUDA graph of several launches of a plan: a chain of kernels and of library calls. The arguments of its
+kernels can be set before each launch of the graph.
 
 Standard library only. docs/launching.md says when a graph pays and what it costs. Structs are those of cuda.h (CUDA
 12).
@@ -44,8 +44,9 @@ Link = tuple[Kernel, ctypes.Array[c_uint64]] | Callable[[int], object]
 
 
 class KernelGraph:
-    """A CUDA graph of a chain of launches, for one caller at a time. Kernels read argument structs at fixed addresses.
-    Work that a function launches is captured once, with the addresses of that moment.
+    """A CUDA graph of a chain of launches, for one caller at a time. Its kernels read argument structs at fixed
+    addresses. A link that is a function is run once, to capture what it launches, with the buffer addresses of that
+    moment.
 
     A running launch keeps the values that it was given. Two launches never overlap, even on different streams. Raises
     CudaError if the driver refuses.
@@ -84,7 +85,7 @@ class KernelGraph:
         return node
 
     def update(self, number: int) -> None:
-        """Set the arguments of the link `number`, which is a kernel, to the present content of its struct. Raises
+        """Set the arguments of the kernel at index `number` of the chain to the present content of its struct. Raises
         CudaError."""
         status = self._set(*self._updates[number])
         if status:
@@ -112,13 +113,14 @@ class KernelGraph:
 
 
 def _after(before: c_void_p | None) -> tuple[object, c_size_t]:
-    """Returns the dependencies of a node, and their number."""
+    """Returns an array with the node `before`, on which a new node of the graph depends, and its length; (None, 0)
+    without it."""
     return None if before is None else byref(before), c_size_t(0 if before is None else 1)
 
 
 def graph_of(driver: Driver, links: Sequence[Link]) -> KernelGraph | None:
-    """The graph of these launches; None if the driver (before CUDA 12) cannot make one, so that they are made one by
-    one."""
+    """The graph of these launches; None if the driver (before CUDA 12) cannot make one. Then the caller makes the
+    launches one by one."""
     try:
         return KernelGraph(driver, links)
     except (AttributeError, CudaError):

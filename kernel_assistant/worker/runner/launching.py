@@ -1,4 +1,5 @@
-"""Prepares the launches of a plan as foreign calls: a call of the plan only updates pointers and runs through a list.
+"""Prepares the launches of a plan as foreign calls (ctypes): a call of the plan then only updates pointers and makes
+the prepared calls in order.
 
 Standard library only. Reasons and costs: docs/launching.md.
 """
@@ -21,8 +22,8 @@ class PreparedLaunch(NamedTuple):
     """One launch for known sizes.
 
     `words` are the integers of its argument struct; `slots` lists the pointers among them as (index in `words`, index
-    of a buffer). `enter` prepares the call with a struct on a stream, or returns None if there is nothing to launch.
-    `kernel` is set if the launch may be a node of a graph.
+    of a buffer). `enter(struct, stream)` returns the prepared call with this struct on this stream, or None if there is
+    nothing to launch. `kernel` is set if the launch may be a node of a graph.
     """
 
     words: list[int]
@@ -32,7 +33,7 @@ class PreparedLaunch(NamedTuple):
 
 
 class GraphMaker(Protocol):
-    """Combines many kernels into one launch, if the device can."""
+    """Combines several kernels into one launch, a CUDA graph, if the device can do that."""
 
     def graph(self, kernels: Sequence[tuple[Kernel, Words]]) -> Graph | None: ...
 
@@ -79,7 +80,7 @@ class LaunchFrame:
         self.move(stream)
 
     def move(self, stream: int) -> None:
-        """Use another stream from now on."""
+        """Prepare all calls again for the stream `stream`, which is used from now on."""
         self.stream = stream
         self.entries = [step.enter(struct, stream) for step, struct in self.steps]
         self.ready = [entry for entry in self.entries if entry is not None]

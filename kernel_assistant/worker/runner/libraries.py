@@ -34,8 +34,8 @@ class LibraryMissing(LibraryError):
 
 
 class ChosenAlgorithm(NamedTuple):
-    """The algorithm of a library launch: `run(words, stream)`, which raises CudaError, the bytes of its workspace, and
-    its name."""
+    """The algorithm of a library launch. `run(words, stream)` runs it and raises CudaError if that fails; `workspace`
+    is the size of its workspace in bytes."""
 
     run: Run
     workspace: int
@@ -46,12 +46,12 @@ class Library(Protocol):
     """One opened library on one device."""
 
     def version(self) -> str:
-        """The library's name and version, if its algorithms are worth keeping; else ""."""
+        """The library's name and version, if its algorithms are to be kept on disk; else ""."""
 
     def ways(self, launch: BoundLibraryCall, tf32: bool, deterministic: bool, wanted: Wanted) -> list[Algorithm]:
-        """The algorithms `wanted` for a launch: reproducible ones first, among equals the likely best first. With
-        `deterministic`, only reproducible ones if there are any. Raises LibraryError if the library cannot do the
-        operation."""
+        """Algorithms for a launch, as `wanted` selects them: reproducible ones first, and within each group the likely
+        fastest first. With `deterministic`, only reproducible ones, if there are any. Raises LibraryError if the
+        library cannot do the operation."""
 
     def name_of(self, status: int) -> str:
         """The library's own name for a status."""
@@ -59,8 +59,8 @@ class Library(Protocol):
 
 class Libraries:
     """The libraries on one device, opened when a launch first needs them. The device's context must be current. `flags`
-    are PyTorch's settings, as `applied/precision.py` reads them. `kept` has algorithms that were chosen before. While
-    `quick` is set, a launch gets one of a few algorithms, which need not be the fastest."""
+    are PyTorch's settings, as `applied/precision.py` reads them. `kept` has algorithms that were chosen earlier. While
+    `quick` is set, a launch gets the fastest of a few algorithms, not of all."""
 
     def __init__(
         self, driver: Driver, paths: dict[str, str], flags: dict[str, bool], kept: KeptAlgorithms | None = None
@@ -87,7 +87,8 @@ class Libraries:
     def _search(
         self, library: Library, launch: BoundLibraryCall, tf32: bool, deterministic: bool, key: tuple[object, ...]
     ) -> ChosenAlgorithm:
-        """The algorithm that is kept for a launch, else the fastest."""
+        """The algorithm that was kept for a launch earlier; if there is none, the fastest of those that the library
+        offers."""
         version = library.version()
         operation = key_of(version, self.driver.device_name, key) if version else ""
         for name in self.kept.known(operation):

@@ -152,7 +152,7 @@ class BoundLibraryCall:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """A key that is equal for launches that can use the same algorithm."""
+        """A key that is equal for two launches if the algorithm chosen for one also fits the other."""
         return (self.library, self.dtype, tuple(self.settings.items()), tuple(self.sizes.items()))
 
 
@@ -188,8 +188,8 @@ Bound = BoundLaunch | BoundLibraryCall | BoundResidualCall
 
 
 def bind_launches(plan: dict[str, Any], dims: dict[str, int], which: str = "launches") -> list[Bound]:
-    """The plan's launches with all expressions evaluated for `dims`, or those of the plan's list `which`, such as
-    "prepare". Raises PlanError."""
+    """The launches in the plan's list `which` ("launches" or "prepare"), with all expressions evaluated for `dims`.
+    Raises PlanError."""
     missing = [name for name in plan["dims"] if name not in dims]
     if missing:
         raise PlanError(f"sizes missing for {', '.join(missing)}")

@@ -17,17 +17,18 @@ from .launching import LaunchFrame, PreparedLaunch
 
 #: Fewest launches for a graph here: a library call costs the host far more than a kernel's launch.
 FEWEST_LAUNCHES = 2
-#: If at most so many buffers that a captured library launch uses are elsewhere, they are expected to move again.
+#: If the addresses of at most this many buffers have changed, they are expected to change again.
 FEW = 4
-#: So often the graphs are made again because buffers moved; then launches are made one by one.
+#: How often graphs are made again because addresses changed; after that, launches are made one by one.
 MOST_REMAKES = 16
 #: Launches a graph, or makes a single launch, on a stream. Returns a status, 0 or None if all is well.
 Piece = Callable[[int], int | None]
 
 
 class Calls(Protocol):
-    """The residual calls of a plan, which are steps among its launches. `ran` says whether each was made once. Through
-    `tell` they report the addresses of their results, which do not change while `fixed` is set."""
+    """The residual calls of a plan, which are steps among its launches. `ran` says whether each was made at least once.
+    When the address of a result changes, they call the function that `tell` was given; while `fixed` is set, addresses
+    do not change."""
 
     fixed: bool
 
@@ -38,13 +39,14 @@ class Calls(Protocol):
 
 
 class PlanGraph:
-    """Makes the launches of a plan, by CUDA graphs where possible, for one caller at a time. `fail` raises for a
-    status.
+    """Makes the launches of a plan, by CUDA graphs where possible, for one caller at a time. `fail` raises an error for
+    a status other than 0.
 
-    A library launch is captured with its addresses. So it is part of a graph only if its buffers keep their addresses;
-    otherwise it is made between two graphs. Kernels may have other addresses at each call. `changing` are the indices
-    of buffers whose addresses differ at each call; more of them are found by comparing the first `patience` calls,
-    whose launches are made one by one. Residual calls are treated like library launches, once they have run.
+    A library launch is captured with the addresses of its buffers, so it is part of a graph only if its buffers keep
+    their addresses; otherwise it is made between two graphs. Kernels may get other addresses at each call. `changing`
+    are the indices of buffers whose addresses differ at each call; more of them are found by comparing the first
+    `patience` calls, whose launches are made one by one. Residual calls are treated like library launches, once they
+    have run.
     """
 
     def __init__(
@@ -100,7 +102,8 @@ class PlanGraph:
         return None if capturing else self._graphs()
 
     def _move(self, pointers: list[int]) -> None:
-        """Use these addresses from now on."""
+        """Use `pointers`, the addresses of all buffers, from now on: update the graphs, or drop them if they contain an
+        address that has changed."""
         before, self._pointers = self._pointers, pointers
         if not before:
             self._frame.fill(pointers)
@@ -131,13 +134,13 @@ class PlanGraph:
             self._calls.fixed = False
 
     def _publish(self, buffer: int, address: int) -> None:
-        """Use `address` for the buffer with the result of a residual call from now on."""
+        """From now on, use `address` for buffer number `buffer`, which holds the result of a residual call."""
         for position in self._positions.get(buffer, ()):
             self._frame.words[position] = address
 
     def _expect(self, moved: set[int]) -> None:
-        """Expect the buffers in `moved` to move again, if there are at most FEW of them. Arguments of the module move
-        one by one and often, parameters all at once and rarely."""
+        """Treat the buffers in `moved` as `changing` from now on, if there are at most FEW of them: arguments of the
+        module change their addresses one by one and often, parameters all at once and rarely."""
         if len(moved) <= FEW:
             self._changing |= moved
 
@@ -177,8 +180,8 @@ class PlanGraph:
         return [*pieces, *self._together(together)]
 
     def _together(self, numbers: list[int]) -> list[Piece]:
-        """One graph of these launches as the only piece; if they are too few for a graph, each launch as a piece of its
-        own."""
+        """A list with one graph of the launches `numbers`; if these are too few for a graph, a list of the single
+        launches."""
         steps = self._frame.steps
         if len(numbers) < FEWEST_LAUNCHES:
             return [self._alone(number) for number in numbers]
@@ -198,7 +201,7 @@ class PlanGraph:
         return [graph.start]
 
     def _launched(self, number: int) -> Callable[[int], object]:
-        """A function that makes this launch on a stream. Raises CudaError."""
+        """A function that makes launch number `number` on the stream that it is given. Raises CudaError."""
         step, words = self._frame.steps[number]
 
         def launch(stream: int) -> None:

@@ -153,7 +153,8 @@ class Runner:
         return calls
 
     def capture(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        """Make the graph of `count` calls from set `first` on, for `replay`."""
+        """Make a CUDA graph of `count` calls from set `first` on, for `replay`. Answers in `captured` whether that was
+        possible."""
         number, graph = message["number"], None
         self.graphs.pop(number, None)
         if self.driver and self.stream:
@@ -168,8 +169,8 @@ class Runner:
         return {"device_ms": self.graphs[message["number"]].milliseconds(self.events)}
 
     def only(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        """From now on, run only one kind of launches, or only the first few. They read the values that earlier calls
-        have left in memory."""
+        """From now on, `run` makes only one kind of launches, or only the first few. These launches read the values
+        that earlier complete calls have left in memory."""
         which, first = message["which"], message.get("first")
         self.calls = [
             plan.freeze(pointers, which, first, self.stream) for plan, pointers in self.bound[: message["count"]]

@@ -3,8 +3,8 @@
     read-only arena:  [parameters and buffers][inputs of set 0][inputs of set 1] …
     writable arena:   [outputs of set 0][outputs of set 1] …
 
-Everything is aligned to 256 bytes and followed by a red zone. Timing walks through the sets, so that each call gets
-values and addresses that are not in the last-level cache.
+Everything is aligned to 256 bytes and followed by a red zone, which must not be written. Timing walks through the sets,
+so that each call gets values and addresses that are not in the last-level cache.
 """
 
 from __future__ import annotations
@@ -120,15 +120,16 @@ class BufferSets:
         self.write_constants(constants)
 
     def _stacked(self, offset: int, step: int, like: torch.Tensor) -> torch.Tensor:
-        """One input of all sets as a single tensor, whose first dimension is the set. For an input whose elements share
-        memory, `like` is its flat memory (`writable`)."""
+        """One input of all sets as a single tensor, whose first dimension is the index of the set: `offset` is its byte
+        offset in set 0, `step` the bytes from set to set. If its elements share memory, `like` is its flat memory
+        (`writable`)."""
         span = (self.count - 1) * step + span_bytes(like)
         flat = self.readable.bytes[offset : offset + span].view(torch.uint8)
         flat = flat[: span // like.element_size() * like.element_size()].view(like.dtype)
         return flat.as_strided((self.count, *like.shape), (step // like.element_size(), *like.stride()))
 
     def rename_outputs(self, names: list[str]) -> None:
-        """Name the outputs as a plan does."""
+        """Rename the outputs to `names`, the names that a plan gives them."""
         for locations in self._locations:
             held = [locations.pop(name) for name in self._output_names]
             locations.update(zip(names, held, strict=True))
@@ -153,8 +154,8 @@ class BufferSets:
         self.poison(0)
 
     def write_all(self, tensors: list[torch.Tensor]) -> None:
-        """Copy the same input values into every set. `refresh` and `change` vary these values later, so the caller must
-        not change `tensors`."""
+        """Copy the same input values into every set. `refresh` and `change` compute new values from `tensors` later, so
+        the caller must not change `tensors`."""
         self._base = [writable(tensor) for tensor in tensors]
         for stack, value in zip(self._stacks, self._base, strict=True):
             stack.copy_(value)
@@ -209,7 +210,8 @@ class BufferSets:
         self._settle()
 
     def _vary(self, indices: list[int], position: int, values: torch.Tensor) -> None:
-        """Write `values` into input number `position` of some sets, multiplied by random factors between 0.75 and 1."""
+        """Write `values` into input number `position` of the sets `indices`; each value is multiplied by a random
+        factor between 0.75 and 1."""
         stack = self._stacks[position]
         most = max(1, RUN_BYTES // max(self.bytes_per_set, 1))
         for start in range(0, len(indices), most):
@@ -291,8 +293,8 @@ class BufferSets:
 
     def bind(self, runner: RunnerClient, quick: bool = False, keep: bool = False) -> dict[str, Any]:
         """Map both arenas into the runner, unless they are mapped already, and bind all sets. Returns the runner's
-        answer. Algorithms of libraries that the runner chose are kept if `keep`, which wants a runner without code of
-        the candidate in its process; with `quick`, they need not be the fastest."""
+        answer. With `keep`, the algorithms that the runner chose are kept on disk; no code of the candidate may run in
+        its process then. With `quick`, it chooses among a few algorithms only."""
         for arena in (self.readable, self.writable):
             if runner.mapped.get(arena.name) is arena:
                 continue
@@ -324,8 +326,8 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 
 def _moved(value: torch.Tensor, shift: int, leading: bool) -> torch.Tensor:
-    """The tensor rolled along its leading dimension if `leading` is set, otherwise as flat data if it is floating;
-    other tensors, and those too small to roll, are returned unchanged."""
+    """The tensor rolled along its leading dimension if `leading` is set, otherwise rolled as flat data if it is
+    floating. Other tensors, and those with a single row or element, are returned unchanged."""
     if leading and value.dim() and value.shape[0] > 1:
         return value.roll(1 + shift % (value.shape[0] - 1), 0)
     if value.dtype.is_floating_point and value.numel() > 1:

@@ -1,4 +1,5 @@
-"""The judge's end of a runner: starts the runner in the sandbox, sends requests to it, and reports how it failed."""
+"""The judge's side of the connection to a runner: starts the runner in the sandbox, sends requests to it, and reports
+how it failed."""
 
 from __future__ import annotations
 
@@ -71,8 +72,8 @@ class OutputTail:
         self._thread.start()
 
     def text(self) -> str:
-        """The end of the text that a process has written. The process must have ended; a child of it may still have the
-        pipe open."""
+        """The end of the text that a process has written to the pipe. The process must have ended; if a child of it
+        still has the pipe open, the wait for the end of the text is limited."""
         self._thread.join(WORDS_SECONDS)
         return self._kept.decode(errors="replace")
 
@@ -138,8 +139,8 @@ class RunnerClient:
             self.cold_processor_seconds = self._cold_processor_seconds()
 
     def _cold_processor_seconds(self) -> float:
-        """Processor time in seconds that a runner without a candidate needs for an empty message when its code is not
-        in the cache: the median of three, measured once in a worker."""
+        """Processor time in seconds that a runner without a candidate needs to answer an empty message after its code
+        was evicted from the cache: the median of three, measured once in a worker."""
         if not _cold_times:
             memory = bytearray(COLD_BYTES)
             for value in range(COLD_MESSAGES):
@@ -150,8 +151,8 @@ class RunnerClient:
         return sorted(_cold_times)[COLD_MESSAGES // 2]
 
     def empty_run(self, timeout: float) -> None:
-        """Send an empty message, and keep the shortest time so far as `empty_seconds`. Other work only makes a message
-        slower, and so does a candidate, which gains nothing by that."""
+        """Time an empty message; `empty_seconds` is the shortest time so far. Other work can only lengthen it. A
+        candidate can too, but does not gain by that."""
         self.empty_seconds = min(self.timed_run(0, 0, timeout)[0], self.empty_seconds)
 
     def timed_run(
@@ -201,8 +202,8 @@ class RunnerClient:
             _signal(wanted, signal.SIGSTOP)
 
     def _stop_new(self) -> None:
-        """Stop descendants that are not known yet, until there are none. Finding them takes longer than stopping the
-        known processes, and they may start others meanwhile."""
+        """Stop descendants of the process that are not stopped yet, until no new ones appear: while they are being
+        listed, those that still run may start others."""
         while fresh := [pid for pid in descendants(self.process.pid) if pid not in self._frozen]:
             for pid in fresh:
                 _signal(pid, signal.SIGSTOP)
@@ -224,9 +225,9 @@ class RunnerClient:
         before: Waited | None = None,
     ) -> dict[str, Any]:
         """Send one request and return the answer. Raises CandidateFailure if the runner crashes, hangs, reports a
-        failure or gives an answer without this request's ticket, which means that it was written before the request was
-        read. Time for which the runner waited for a processor, since `before` if that is given, is not part of the
-        timeout."""
+        failure, or answers without this request's ticket: then it wrote the answer before it read the request. The
+        timeout does not include time in which other work kept the runner from a processor, counted from `before`
+        (default: now)."""
         self.wait_ready()
         before = self._waited() if before is None else before
         if self._frozen:
@@ -285,7 +286,8 @@ class RunnerClient:
         return "crashed", f"the runner ended with status {code} {words}".strip()
 
     def last_words(self) -> str:
-        """The last line of the process's stderr. A process that still runs is ended first."""
+        """The last line that the process wrote to stderr; "" if there is none. A process that still runs is ended
+        first."""
         if self.process.poll() is None:
             self.kill()
         lines = self._output_tail.text().strip().splitlines()
@@ -332,8 +334,8 @@ def descendants(pid: int) -> list[int]:
 
 
 def _libraries(target: str) -> dict[str, dict[str, Any]]:
-    """The paths and settings that a runner, which has no PyTorch, needs to call PyTorch's libraries, and the algorithms
-    that were chosen before."""
+    """Paths and PyTorch's settings, for a runner without PyTorch that has to call the same libraries, and the
+    algorithms that were chosen earlier; all empty on the CPU."""
     if target == "cpu":
         return {"libraries": {}, "flags": {}, "algorithms": {}}
     from ..applied.precision import library_flags

@@ -10,8 +10,8 @@ Waited = dict[tuple[int, int], float]
 
 
 def waited_for_processor(pids: Iterable[int]) -> Waited:
-    """Seconds that each thread of `pids` has waited since its start, from Linux's `/proc/PID/task/TID/schedstat`.
-    Processes that have ended are left out; empty where the kernel does not count."""
+    """Thread → seconds for which it has waited for a processor since its start, for all threads of `pids`, from Linux's
+    `/proc/PID/task/TID/schedstat`. Processes that have ended are left out; empty where the kernel does not count."""
     waited: Waited = {}
     for pid in pids:
         try:

@@ -1,7 +1,7 @@
-"""Copies parameters so that those of one storage keep their distances in it.
+"""Copies parameters so that those that share a storage keep their offsets to each other.
 
-cuDNN takes the weights of an LSTM or GRU as one piece of memory. PyTorch lays the weights out like that, and copies
-them at each call if they are not.
+cuDNN takes the weights of an LSTM or GRU as one piece of memory. PyTorch lays the weights out like that; if they are
+scattered, it copies them together at each call.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def copies(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def offsets(tensors: Sequence[torch.Tensor]) -> tuple[list[int], int]:
-    """The byte offset of each tensor in an arena, and the bytes of all together. Tensors of one storage keep their
-    distances; all others are aligned, with a red zone after each."""
+    """The byte offset of each tensor in an arena, and the number of bytes of all together. Tensors that share a storage
+    keep their offsets to each other; all others are aligned, with a red zone after each."""
     byte_offsets, end = [0] * len(tensors), 0
     for group in in_one_storage(tensors):
         begin = _begin(tensors[group[0]])
@@ -47,8 +47,9 @@ def offsets(tensors: Sequence[torch.Tensor]) -> tuple[list[int], int]:
 
 
 def in_one_storage(tensors: Sequence[torch.Tensor]) -> list[list[int]]:
-    """Groups of indices of tensors that share a storage, each in the order of memory. The tensors of a storage become
-    groups of one if two of them overlap, if their dtypes differ, or if one begins at an address that is not aligned."""
+    """Groups of the indices of tensors that share a storage, each in the order of memory. Tensors of a storage get
+    groups of their own if two of them overlap, if their dtypes differ, or if the distance between two is not aligned.
+    """
     by_storage: dict[int, list[int]] = {}
     for index, tensor in enumerate(tensors):
         by_storage.setdefault(tensor.untyped_storage().data_ptr() or -1 - index, []).append(index)

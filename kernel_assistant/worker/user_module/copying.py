@@ -10,7 +10,7 @@ import torch
 
 
 def deep_copy(model: torch.nn.Module, known: dict[int, Any] | None = None) -> torch.nn.Module:
-    """A deep copy; `known` are the copies of objects by their `id`, as for `copy.deepcopy`.
+    """A deep copy of the module. `known` maps the `id` of objects to their copies, as in `copy.deepcopy`.
 
     A function in an attribute that has parts of the model in its closure or its defaults, such as `self.mlpf = lambda
     x: mlp(x)`, refers to the parts of the copy instead: `copy.deepcopy` keeps functions as they are. Raises what the

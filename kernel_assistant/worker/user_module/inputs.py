@@ -80,7 +80,8 @@ def declared_inputs(
 
 
 def fill(tensor: torch.Tensor, variant: str, seed: int) -> torch.Tensor:
-    """New values for a floating tensor in its shape, dtype and strides; any other tensor is returned unchanged."""
+    """A tensor with new random values of the kind `variant`, and the shape, dtype and strides of `tensor`. `tensor`
+    itself is returned if it is not floating, or if `variant` is "declared"."""
     if variant == "declared" or not tensor.is_floating_point():
         return tensor
     require_bytes(tensor.nbytes, str(tensor.device), f"an input with {variant} values")
@@ -176,9 +177,8 @@ def _check_leaves(args: Args, kwargs: Kwargs, task: dict[str, Any]) -> None:
 
 
 def _without(kind: str, task: dict[str, Any]) -> str:
-    """The next step to suggest for an object among the inputs. For a recorded call, the program has to leave the object
-    out.
-    """
+    """The advice to a user whose inputs contain an object of the class `kind`: which values to give instead; for a
+    recorded call, to leave the object out in the program."""
     if not task.get("recording"):
         return "give tensors, numbers, strings, None, and tuples, lists or dicts of them"
     return (

@@ -57,8 +57,8 @@ def load_module(task: dict[str, Any]) -> ModuleType:
 
 
 def import_seconds(path: str) -> float:
-    """Seconds that another process may need to import the file `path`: the longest import of it in this process, 0 if
-    it was not imported here."""
+    """The longest time in seconds that this process has needed to import the file `path`, as an estimate for other
+    processes; 0 if it was not imported here."""
     return _longest.get(path, 0.0)
 
 

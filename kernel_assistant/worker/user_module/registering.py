@@ -26,11 +26,11 @@ def operators_of_libraries(plan: dict[str, Any]) -> list[str]:
 
 
 def registering(operators: Iterable[str], module: ModuleType, content: str) -> dict[str, Any]:
-    """What another process of this interpreter has to import in order to have the `operators`.
+    """Returns a dict that says what another process of this interpreter has to import in order to have the `operators`.
 
     `imports` pairs operators with modules; if an operator's module cannot be found, it is paired with the user's
     `module`, whose text is `content` and whose import registers the operator too. `sources` has path and text of each
-    imported module that lies outside the interpreter's folders, unless all of `imports` are inside.
+    imported module that lies outside the interpreter's folders; it is empty if all of `imports` are inside.
     """
     imports = {operator: _module_of(operator, module) for operator in operators}
     if all(_is_installed(sys.modules[name]) for name in imports.values()):
@@ -70,9 +70,9 @@ def _sources(module: ModuleType, content: str) -> dict[str, tuple[str, str]]:
 
 
 def _in_a_package(name: str) -> bool:
-    """Whether a module belongs to an installed package, wherever its own file lies: torch.compile loads the files that
-    it writes as modules of `torch._inductor`. If such a module were sent, the runner would look for all of torch among
-    the modules that were sent."""
+    """Whether a module belongs to an installed package by its name, wherever its file is: the files that torch.compile
+    writes are modules of `torch._inductor`. If such a module were sent to the runner, all imports of torch there would
+    be looked up among the sent modules."""
     package = sys.modules.get(name.partition(".")[0])
     return bool(getattr(package, "__file__", None)) and _is_installed(package)
 

@@ -18,9 +18,9 @@ KEEP_BYTES = 64 << 20
 
 
 class CaseSets:
-    """Sets for verifying candidates of one task, whose inputs have the names `input_names`. `keeps`: whether the set of
-    the cases that come often is kept. It must not be kept where each candidate has a process of its own, which may
-    still write while it ends."""
+    """Makes the buffer sets in which candidates of one task are verified; `input_names` are the task's inputs. With
+    `keeps`, the set for frequent cases is used again for the next candidate. That is unsafe where each candidate has a
+    process of its own, which may still write while it ends."""
 
     def __init__(self, input_names: list[str], keeps: bool) -> None:
         self._input_names, self._keeps = input_names, keeps
@@ -28,9 +28,9 @@ class CaseSets:
 
     @contextmanager
     def of(self, plan: dict[str, Any], expected: ExpectedOutputs, often: bool) -> Iterator[BufferSets]:
-        """A `BufferSets` of one set with the sizes of `expected`; parameter values are written, inputs are not. All
-        cases that come `often` have the same sizes. Raises IncorrectOutput if the plan has another number of
-        outputs."""
+        """Yields a `BufferSets` of one set with the sizes of `expected`; parameter values are written, inputs are not.
+        `often` marks a frequent case; all frequent cases have the same sizes. Raises IncorrectOutput if the plan has
+        another number of outputs."""
         names = [spec["name"] for spec in plan["outputs"]]
         if len(names) != len(expected.reference):
             raise IncorrectOutput(

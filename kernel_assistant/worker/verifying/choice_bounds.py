@@ -77,7 +77,8 @@ def _as_good(index: torch.Tensor, choice: Choice) -> torch.Tensor:
 
 
 def _bound(best: torch.Tensor, choice: Choice) -> torch.Tensor:
-    """How much worse than the best a chosen floating value may be; 0 where PyTorch's values are exact."""
+    """By how much a chosen floating value may be worse than the best one in its row; 0 where PyTorch's values are
+    exact."""
     dtype = choice.values.dtype
     errors = _errors_of_rows(choice)
     if not (dtype == torch.float64 or bool(errors.any())):

@@ -71,10 +71,9 @@ class Picked:
 
 @dataclass(frozen=True)
 class Choice:
-    """An output of indices. `values` and `exact` are the values from which the operator chooses, in PyTorch's dtype and
-    in float64, as rows along `dim`; `index` and `exact_index` are the indices that were chosen from each. The output
-    has the elements of `index` in the same order.
-    """
+    """An output that holds indices of chosen values. `values` and `exact` are the values among which the operator
+    chooses, as rows along `dim`: in PyTorch's dtype and in float64. `index` and `exact_index` are the indices that were
+    chosen from each; the output has the elements of `index` in the same order."""
 
     chooser: Chooser
     dim: int
@@ -158,8 +157,8 @@ def _source(output: torch.Tensor, picked: list[Picked]) -> Picked | None:
 
 
 def paired(reference: list[Picked | None], exact: list[Picked | None]) -> list[Choice | None]:
-    """The `Choice` of each output, from the run in PyTorch's dtype and the run in float64; None for an output that is
-    no choice in both."""
+    """The `Choice` of each output, made from the run in PyTorch's dtype and the run in float64; None for an output
+    unless it is a choice in both runs."""
     return [None if a is None or b is None else _choice(a, b) for a, b in zip(reference, exact, strict=True)]
 
 

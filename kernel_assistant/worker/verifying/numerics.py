@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import torch
 
 CHUNK = 1 << 25
-#: How many times PyTorch's own error is right, and where its error is so many times the output.
+#: An error of at most TIMES times PyTorch's own passes; TIMES_OF_NOISE times, if that exceeds NOISE times the output.
 TIMES, TIMES_OF_NOISE, NOISE = 2.0, 16.0, 1e3
 #: A comparison names the indices of its failures if there are no more, and no more than this share of the output.
 MOST_PLACES, PLACES_SHARE = 8, 1e-5
@@ -41,12 +41,12 @@ TOLERANCE = {
 
 @dataclass
 class OutputComparison:
-    """One output compared. Errors are absolute maxima and squared sums; `worst` is the flat index of the largest
-    failure.
+    """The comparison of one output. Errors are absolute maxima and squared sums; `worst` is the flat index of the
+    element that exceeds its bound the most.
 
     `half_ulp` is half a unit in the last place of the largest value, in the output's dtype; `rms` is the root mean
-    square of the float64 output. `places` are the flat indices of all failures, where they are few and the whole output
-    is within its bound; else empty.
+    square of the float64 output. `places` are the flat indices of all failing elements, if they are few and the whole
+    output is within its bound; else it is empty.
     """
 
     passed: bool
@@ -64,8 +64,8 @@ class OutputComparison:
 
 @dataclass(frozen=True)
 class WholeOutput:
-    """The whole output that a compared part belongs to: `reference` from PyTorch, `want` from float64. They give the
-    scale of the output's values and of PyTorch's own errors."""
+    """The whole output of which a part is compared: `reference` from PyTorch, `want` from float64. The scale of the
+    values and PyTorch's own errors are computed from the whole output."""
 
     reference: torch.Tensor
     want: torch.Tensor
@@ -80,8 +80,8 @@ def compare(
     whole: WholeOutput | None = None,
 ) -> OutputComparison:
     """Compare a candidate's output with the reference and float64. All have one shape; `want` is float64 if floating.
-    `usual` is the root mean square of the output on the declared inputs. A part of an output is compared with the
-    bounds of the `whole`, so that it passes wherever the whole does."""
+    `usual` is the root mean square of the output on the declared inputs. If `got` is a part of an output, `whole` is
+    that output: the part then has the same bounds as the whole."""
     if not got.dtype.is_floating_point:
         return _compare_exact(got, reference)
     tolerance = TOLERANCE[policy][got.dtype]
@@ -133,8 +133,8 @@ def is_as_inexact(one: torch.Tensor, reference: torch.Tensor, want: torch.Tensor
 
 
 def surely_passes(got: torch.Tensor, reference: torch.Tensor, policy: str, excused: float = 0.0) -> torch.Tensor:
-    """A boolean on the device: if it is True, `compare(got, reference, reference.double(), policy)` passes, or its
-    largest error is at most `excused`. If it is False, `compare` may pass all the same."""
+    """A boolean tensor on the device. True means that `compare(got, reference, reference.double(), policy)` passes, or
+    that its largest error is at most `excused`. False means nothing: `compare` may pass all the same."""
     if not got.dtype.is_floating_point:
         return (got == reference).all()
     if not got.numel():

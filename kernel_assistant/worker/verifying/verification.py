@@ -31,7 +31,7 @@ POISONS = (0xFF, 0x7B)
 @dataclass
 class ExpectedOutputs:
     """The inputs of one case (`tensors`) with PyTorch's outputs (`reference`), the float64 outputs (`want`) and sizes
-    (`dims`). `choices` has one entry for each output, or none at all."""
+    (`dims`). `choices` has the `Choice` (or None) of each output, or is empty if none is a choice."""
 
     case: Case
     tensors: list[torch.Tensor]
@@ -66,8 +66,8 @@ class IncorrectOutput(Exception):
 
 @dataclass
 class WorstErrors:
-    """The worst errors of all outputs compared so far; `usual` is the root mean square of each output on the declared
-    inputs, which every tier tries first."""
+    """The worst errors of all outputs compared so far. `usual` is the root mean square of each output on the declared
+    inputs, which are the first case in every tier."""
 
     error: float = 0.0
     reference_error: float = 0.0
@@ -276,7 +276,8 @@ def finite(value: float) -> float | None:
 
 @contextmanager
 def reweighted(task: OpenTask, seed: int, active: bool) -> Iterator[None]:
-    """Multiply all floating parameters and buffers by factors in [0.5, 1.5) for the block, in both precisions."""
+    """Within the block, all floating parameters and buffers of the module, and of its float64 copy if there is one, are
+    multiplied by random factors in [0.5, 1.5). Does nothing unless `active`."""
     if not active:
         yield
         return

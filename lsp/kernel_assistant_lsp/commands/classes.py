@@ -25,8 +25,9 @@ from kernel_assistant_lsp.text.snapshot import Snapshot
 async def list_classes(context: Context, argument: dict[str, Any]) -> list[dict[str, Any]]:
     """List the module classes of a document, with or without lenses.
 
-    Return `{"class", "line", "hindrance"}` for each class, in order; lines from 0. `hindrance` says why the class
-    cannot be optimized; it is "" if it can."""
+    Return `{"class", "line", "hindrance"}` for each class, in order; `line` counts from 0. `hindrance` says why the
+    class cannot be optimized; it is "" if it can.
+    """
     snapshot = context.documents.get(text_of(argument, "uri"))
     known = await context.first_outline(snapshot)
     return [

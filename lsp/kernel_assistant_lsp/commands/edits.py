@@ -1,4 +1,4 @@
-"""Commands that apply the kernels of a job to the user's file, or undo this."""
+"""Commands that apply the kernels of a job to the user's file, or take applied kernels out of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kernel_assistant_lsp.text.snapshot import Snapshot
 async def apply_kernels(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
     """Put the kernels of a job into the user's file.
 
-    Return `{"applied", "path", "package", "edited", "warnings"}`; `edited` says that the change is in the editor and
+    Return `{"applied", "path", "package", "edited", "warnings"}`; `edited` is true if the change is in the editor and
     not saved yet. For a class of an installed library `installed.apply` gives the answer. With `completed` an inline
     completion has inserted the decorator already; it is removed again if applying fails.
     """

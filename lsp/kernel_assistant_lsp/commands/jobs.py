@@ -94,7 +94,8 @@ async def cancel(context: Context, job: str) -> dict[str, Any]:
 
 
 def _source(context: Context, job: str) -> tuple[EventSource, str]:
-    """Return the event source of `job`, and the number of the job at this source."""
+    """Return the session host that runs `job`, local or remote, as a source of its events, and the number of the job
+    there."""
     return context.jobs.source(job) or (Client(context.settings(None)), job)
 
 

@@ -62,7 +62,8 @@ def _needed(snapshot: Snapshot, name: str, error: Any) -> dict[str, Any]:
 
 
 async def _tried(context: Context, choice: dict[str, Any]) -> tuple[str, tuple[str, dict[str, Any]]]:
-    """Return the title of a choice and the command that it runs: it inserts a draft of inputs that has been tested."""
+    """Return a choice for the user: its title, and the command that it runs. The command inserts a draft of inputs,
+    with which the class was run before."""
     argument = choice["arguments"][0]
     draft = await drafted(context, *class_of(context, argument))
     line = draft["text"].splitlines()[-1].removeprefix("# kernel-assistant: ")

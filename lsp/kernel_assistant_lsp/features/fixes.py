@@ -15,8 +15,8 @@ KIND = CodeActionKind.QuickFix
 
 
 def of_hints(snapshot: Snapshot, diagnostics: Sequence[Diagnostic], *, versioned: bool) -> list[CodeAction]:
-    """Return a fix for each of our hints: it inserts the comment that turns the hint off in the line above. A hint
-    gets no fix if the line before ends with a backslash, since a comment is not possible there."""
+    """Return a fix for each of our hints. In the line above the hint, it inserts the comment that turns the hint off. A
+    hint gets no fix if the line before ends with a backslash, since a comment is not possible there."""
     actions = []
     for hint in diagnostics:
         line = hint.range.start.line
@@ -34,7 +34,8 @@ def of_hints(snapshot: Snapshot, diagnostics: Sequence[Diagnostic], *, versioned
 
 
 def of_labels(snapshot: Snapshot, *, passed: bool, versioned: bool) -> list[CodeAction]:
-    """Return the fix that removes the labels of a source if it has passed the environment; [] otherwise."""
+    """Return the fix that removes the labels "unverified" from a source, if a candidate with this source was found
+    correct (`passed`); else []."""
     if not passed or LABEL not in snapshot.text:
         return []
     edit = workspace_edit(snapshot, without_labels(snapshot.text), versioned=versioned)

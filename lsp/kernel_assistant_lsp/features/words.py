@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def duration(ms: float) -> str:
-    """Format a time: `1.23 ms`, `45.6 µs`, `2.1 s`."""
+    """Format milliseconds as a time with a unit: `1.23 ms`, `45.6 µs`, `2.1 s`."""
     for factor, unit in ((1e-3, "s"), (1.0, "ms"), (1e3, "µs")):
         value = ms * factor
         if value >= 1.0 or unit == "µs":

@@ -121,7 +121,7 @@ async def _needed(context: Context, argument: dict[str, Any], snapshot: Snapshot
 
 
 async def _offer(context: Context, needed: dict[str, Any]) -> None:
-    """Ask the user of a client without dialogs of its own which program imports the kernels."""
+    """Ask the user which program is to import the kernels. Used for clients that show no dialogs of their own."""
     choices = {one["title"]: (one["command"], one["arguments"][0]) for one in needed["choices"]}
     with errors_shown(context):
         await ask(context, f"{needed['message']}: {needed['nextStep']}", choices)

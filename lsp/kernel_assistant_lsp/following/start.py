@@ -53,8 +53,8 @@ def _ended(context: Context, job: str, path: Path) -> None:
 
 
 async def _say_verdict(context: Context, path: Path) -> None:
-    """Show the result of a check of applied kernels. It is in the file `path`, because the job's events do not
-    contain it."""
+    """Show the result of a check of applied kernels. The result is read from the file `path`, because the job's events
+    do not contain it."""
     check = await in_thread(lambda: read_check(path))
     kind = MessageType.Info if check.status is CheckStatus.ok else MessageType.Warning
     context.tell(f"{check.name}: {check.status.value}: {check.message}", kind)

@@ -40,8 +40,8 @@ class Jobs:
         return self._views.get(job)
 
     def source(self, job: str) -> tuple[EventSource, str] | None:
-        """Return the event source of `job`, and the number of the job at this source; None if the job is not
-        followed."""
+        """Return the session host that runs `job`, as a source of its events, and the number of the job there; None if
+        the job is not followed."""
         return self._sources.get(job)
 
     def active(self) -> list[EditorJob]:

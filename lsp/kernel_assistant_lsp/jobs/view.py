@@ -45,7 +45,7 @@ class EditorJob(JobView, frozen=True, kw_only=True):
 
     @property
     def message(self) -> str:
-        """Describe the newest event that the user should know."""
+        """Describe the newest event that the user should know about."""
         match self.newest(
             JobQueued,
             JobStarted,
@@ -117,7 +117,8 @@ class EditorJob(JobView, frozen=True, kw_only=True):
 
 
 def told(best: BestImproved) -> str:
-    """Format a speed-up: `2.1× vs torch.compile`, or vs eager if it is not known; unconfirmed ones are marked."""
+    """Format the speed-up of a candidate: `2.1× vs torch.compile`, or vs eager if torch.compile was not timed. A
+    speed-up that is not confirmed is marked."""
     state = "" if best.confirmed else ", not confirmed"
     if best.speedup_vs_compile is None:
         return f"{best.speedup_vs_eager:.2f}× vs eager{state}"

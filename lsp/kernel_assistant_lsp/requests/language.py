@@ -190,5 +190,6 @@ def _register_inline_completion(context: Context) -> None:
 
 
 def _bodies(snapshot: Snapshot, position: types.Position, rows: Iterable[JobRow]) -> list[types.InlineCompletionItem]:
-    """Return the completion for the first job that fits, [] if none does."""
+    """Return the completion for the first job in `rows` whose kernels can be suggested at `position`, [] if there is
+    none."""
     return next((items for row in rows if (items := ghost.body(snapshot, position, row))), [])

@@ -1,2 +1,2 @@
-"""Episodes for training in the real environment: the replies come from a lesson, mistakes included, not from a model.
-See docs/episodes.md."""
+"""Makes training episodes in the real environment. The replies are those that a lesson planned, deliberate mistakes
+included, not a model's. See docs/episodes.md."""

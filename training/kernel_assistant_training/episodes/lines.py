@@ -17,12 +17,13 @@ R = TypeVar("R")
 class Episode(Record, frozen=True, kw_only=True):
     """One conversation. `number` is the number of its task in the stream of tasks; times `*_ms` are in milliseconds.
 
-    `seconds` are seconds by stage. Work that the lessons of a task share counts in the task's first line, and an
-    evaluation from the cache counts as 0. `playing` is the conversation itself; `waiting`, for the device, is part of
-    `baseline` and `profile`; `failed` is the time of lessons that were not stored.
+    `seconds` has the seconds of each stage. Work that the lessons of a task share, such as opening it, counts in the
+    first episode of the task; an evaluation from the cache counts as 0. `playing` is the whole conversation; `waiting`
+    is the time spent waiting for the device, which `baseline` and `profile` include; `failed` is the time of lessons
+    that were not stored.
 
     `messages` are dictionaries with role, content and, if there is one, tool_call_id; the assistant's messages also
-    have `loss`: whether the loss includes the message. `compile` is the origin of `compile_ms`: "estimated", or
+    have `loss`: whether the loss includes the message. `compile` says where `compile_ms` comes from: "estimated", or
     "none".
     """
 
@@ -46,10 +47,10 @@ class Episode(Record, frozen=True, kw_only=True):
 
 
 class Failure(Record, frozen=True, kw_only=True):
-    """A lesson or task that failed. `what` is "harmless" (a fault has no effect), "answer" (a right reply is judged
-    wrong), "full" (a correct candidate is wrong for other inputs or sizes), "graph" (the traced graph differs from the
-    graph that the task was made from), "open" (the task cannot be opened), "generator" (the generator raised an error),
-    "stopped" (the conversation got too long) or "worker" (the worker was lost)."""
+    """A lesson or task that failed. `what` is "harmless" (a deliberate mistake has no effect), "answer" (a right reply
+    is judged wrong), "full" (a correct candidate is wrong for other inputs or sizes), "graph" (the traced graph differs
+    from the graph that the task was made from), "open" (the task cannot be opened), "generator" (the generator raised
+    an error), "stopped" (the conversation got too long) or "worker" (the worker was lost)."""
 
     number: int
     key: str
@@ -62,8 +63,8 @@ class Failure(Record, frozen=True, kw_only=True):
 
 
 class EpisodeFile:
-    """Appends records to a file. Opening the file removes an incomplete last line, which a crash left. Each file has
-    one writer."""
+    """Appends records to a file as JSON lines. Opening the file removes an incomplete last line, which a crash left. A
+    file must not have two writers."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,7 +80,7 @@ class EpisodeFile:
 
 
 def read_lines(path: Path, kind: type[R]) -> Iterator[R]:
-    """The records of a file, without an incomplete last line: another process may be writing the file."""
+    """Yields the records of a file. Skips an incomplete last line, because another process may be writing the file."""
     for line in _whole(path).splitlines():
         yield msgspec.json.decode(line, type=kind)
 
@@ -90,6 +91,6 @@ def _whole(path: Path) -> bytes:
 
 
 def as_document(message: Message, loss: bool | None = None) -> dict[str, Any]:
-    """A message as the dictionary that training reads. `loss`, for the assistant's messages only: whether the loss
-    includes the message."""
+    """Returns a message as a dictionary in the form that training reads. `loss`, for the assistant's messages only:
+    whether the loss includes the message."""
     return message.openai() if loss is None else {**message.openai(), "loss": loss}

@@ -1,4 +1,4 @@
-"""One conversation between a lesson and the real environment, in the compact profile."""
+"""Plays a lesson as one conversation with the real environment, in the agent's compact profile."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ SLOWER = 1.03
 
 @dataclass(frozen=True)
 class PlayedLesson:
-    """A conversation that went as planned. `turns` are pairs of a reply and its evaluation, which is None if there is
-    none. `best` is the fastest correct candidate."""
+    """A conversation that went as planned. `turns` are pairs of a reply and its evaluation, None for a reply without a
+    candidate. `best` is the fastest correct candidate."""
 
     messages: tuple[Message, ...]
     turns: tuple[tuple[PlannedReply, Evaluation | None], ...]
@@ -37,7 +37,7 @@ class PlayedLesson:
 
     @property
     def best_ms(self) -> float:
-        """The time of the fastest correct candidate, in milliseconds; every lesson has one."""
+        """The time of the fastest correct candidate in milliseconds; every lesson has a correct candidate."""
         return min(ms for _, evaluation in self.turns if (ms := _ms(evaluation)) is not None)
 
     @property
@@ -48,7 +48,8 @@ class PlayedLesson:
         )
 
     def losses(self) -> list[bool]:
-        """For each reply, whether training includes it in the loss."""
+        """Returns for each reply whether the loss includes it: `finish`, and correct replies that are about as fast as
+        the best."""
         best = self.best_ms
         return [
             reply.kind is ReplyKind.finish
@@ -57,7 +58,7 @@ class PlayedLesson:
         ]
 
     def seconds(self) -> dict[str, float]:
-        """Seconds of the evaluations by stage, without evaluations that came from the cache."""
+        """Returns the seconds that evaluations took in each stage; evaluations from the cache count as 0."""
         spent: dict[str, float] = {}
         for _, evaluation in self.turns:
             for stage, seconds in evaluation.seconds.items() if evaluation else ():
@@ -68,10 +69,11 @@ class PlayedLesson:
 def play(
     judged: EvaluationCache, lesson: Lesson, baseline: Baseline, folder: Path, seconds: float = 300.0
 ) -> PlayedLesson:
-    """Play a lesson until its reply `finish`. `baseline` is stated in the prompt, `folder` is an empty workspace.
+    """Plays a lesson up to its reply `finish`. The prompt states `baseline`; `folder` is an empty workspace.
 
-    `seconds` limits the conversation. Raises Stop if it ends for another reason than the lesson's `finish`,
-    LessonFailed if an observation contradicts the lesson, and Cancelled, WorkerError and DeviceError.
+    `seconds` is a time limit. Raises Stop if the conversation ends for another reason than the reply `finish`,
+    LessonFailed if an observation contradicts the lesson, and Cancelled, WorkerError and DeviceError as the environment
+    does.
     """
     client, environment = LessonClient(lesson), judged.environment
     world = ToolContext(
@@ -102,8 +104,8 @@ def play(
 
 
 def _played(client: LessonClient, policy: ModelPolicy, steps: list[Step], baseline: Baseline) -> PlayedLesson:
-    """The played lesson, in which each reply is paired with its evaluation: the message after a reply names the reply's
-    candidate."""
+    """Returns the played lesson, with each reply paired with its evaluation. The message after a reply names the
+    candidate that was evaluated."""
     evaluations = {evaluation.candidate: evaluation for step in steps for evaluation in step.evaluations}
     messages = policy.transcript().messages
     indices = [index for index, message in enumerate(messages) if message.role == "assistant"]

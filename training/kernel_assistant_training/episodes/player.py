@@ -1,4 +1,4 @@
-"""One process that plays several lessons for each task. It has one evaluation worker and writes two files: episodes and
+"""Plays several lessons for each task in one process. It has one evaluation worker and writes two files: episodes and
 failures."""
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from kernel_assistant_training.synth.narrow import Narrow
 
 @dataclass(frozen=True)
 class PendingLessons:
-    """The lessons of a task. Their candidates are being built in the background."""
+    """The lessons planned for one task, with their candidates, which are being built in the background."""
 
     subject: LessonTask
     task: Task
@@ -51,7 +51,7 @@ class PendingLessons:
 
 class LessonRunner(EvaluationWorkers):
     """Plays the lessons of part `part` of the tasks until `until`, a time of `time.monotonic`. If `builder_cores` is
-    given, compilers run on these cores, and no other process measures on this process's own cores."""
+    given, compilers run on these cores, and no other process may measure on the cores of this process."""
 
     def __init__(self, asked: EpisodesArguments, until: float, part: int, builder_cores: tuple[int, ...]) -> None:
         began = time.monotonic()
@@ -90,7 +90,7 @@ class LessonRunner(EvaluationWorkers):
         return time.monotonic() < self._until
 
     def _tasks(self) -> Iterator[PendingLessons]:
-        """Tasks with the lessons that no earlier run played."""
+        """Yields tasks with those of their lessons that no earlier run played."""
         asked = self._asked
         stream = subjects(
             asked.seed,
@@ -131,8 +131,8 @@ class LessonRunner(EvaluationWorkers):
         self.workers[0].require()
 
     def _teach(self, one: PendingLessons, environment: Environment, spent: dict[str, float]) -> None:
-        """Play all lessons of a task. `spent`, the seconds of opening the task, counts in the first episode that is
-        stored."""
+        """Plays all lessons of a task. `spent` has the seconds that opening the task took; they count in the first
+        episode that is stored."""
         began, waited = time.perf_counter(), environment.waited
         nominal = self._asked.clock == "nominal"
         measured = nominal_baseline(environment.graph) if nominal else environment.baseline(compiled=False)
@@ -223,19 +223,20 @@ class LessonRunner(EvaluationWorkers):
 
 
 def _compile_estimate(baseline: Baseline, operators: int, random: Random) -> float:
-    """A plausible time of torch.compile in milliseconds: the eager time divided by a power of the number of operators,
-    hardly ever below the roofline."""
+    """Draws a plausible time of torch.compile in milliseconds: the eager time divided by a power of the number of
+    operators, but hardly less than the roofline."""
     fused = baseline.eager_ms * random.uniform(0.8, 1.1) / math.pow(operators, random.uniform(0.4, 0.9))
     return max(fused, baseline.floor_ms * random.uniform(0.98, 1.2))
 
 
 def identity(key: str, replies: Iterable[str]) -> str:
-    """A hash of a conversation, computed from its task's key and its replies."""
+    """Returns a hash that identifies a conversation, computed from its task's key and its replies."""
     return hashlib.sha256("\0".join([key, *replies]).encode()).hexdigest()[:16]
 
 
 def progress(out: Path, target: str) -> tuple[set[str], int]:
-    """The identities of all episodes in the folder, and the number of the next task."""
+    """Returns the identities of all episodes of `target` in the folder `out`, and the number of the next task to
+    play."""
     known, first = set(), 0
     for path in sorted(out.glob(f"episodes-{target}-*.jsonl")):
         for episode in read_lines(path, Episode):

@@ -1,4 +1,4 @@
-"""`kernel-assistant train episodes`: plays lessons in the real environment, with several players side by side, and
+"""`kernel-assistant train episodes`: plays lessons in the real environment, in several processes side by side, and
 summarises their results."""
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def main(asked: EpisodesArguments) -> None:
 
 
 def run(asked: EpisodesArguments) -> dict[str, Any]:
-    """Play with all processes until the time is up. Returns the summary, which is also written to the folder.
+    """Plays episodes in several processes until the time is up. Returns the summary, which is also written to the
+    folder.
 
     With `cores`, each process measures on that many cores of its own, and all processes compile on the remaining cores.
     The summary lists the exit codes of processes that failed.
@@ -63,8 +64,8 @@ def run(asked: EpisodesArguments) -> dict[str, Any]:
 
 
 def _parts(asked: EpisodesArguments, until: float) -> list[Part]:
-    """The arguments of each process. Raises UsageError if there are too few cores, or no tasks with the wanted
-    operators."""
+    """Returns the arguments of `_play` for each process. Raises UsageError if there are too few cores, or if no task
+    can have the wanted operators."""
     Narrow.of(asked.only, asked.level)
     if not asked.cores:
         return [(asked, until, part, (), ()) for part in range(asked.processes)]
@@ -73,7 +74,7 @@ def _parts(asked: EpisodesArguments, until: float) -> list[Part]:
 
 
 def summarise(out: Path, target: str) -> dict[str, Any]:
-    """Statistics over all episodes and failures of a target: counts by behaviour, turn, family, level and first
+    """Returns statistics over all episodes and failures of a target: counts by behaviour, turn, family, level and first
     observation; the number of characters; seconds by stage."""
     counts = {name: Counter[str]() for name in ("behaviours", "turns", "families", "first_observation")}
     levels, stages = Counter[int](), Counter[str]()
@@ -108,10 +109,10 @@ def _count(asked: EpisodesArguments) -> int:
 
 
 def _side_by_side(parts: list[Part]) -> list[int]:
-    """Run a process for each part. Returns the exit codes of processes that failed.
+    """Runs `_play` in one process for each part. Returns the exit codes of processes that failed.
 
-    A failed process is replaced and continues after its last task, which is lost. A process that failed within `LIVED`
-    seconds is not replaced.
+    A process that failed is started again and continues after the task at which it failed. It is not started again if
+    it ran for less than `LIVED` seconds, or if less time than that is left.
     """
 
     def again(part: Part, lived: float) -> bool:
@@ -123,7 +124,7 @@ def _side_by_side(parts: list[Part]) -> list[int]:
 def _play(
     asked: EpisodesArguments, until: float, part: int, cores: tuple[int, ...], builder_cores: tuple[int, ...]
 ) -> None:
-    """Play the lessons of a part in the current process, on `cores` if there are any."""
+    """Plays the lessons of part `part` in the current process, bound to `cores` if there are any."""
     if cores:
         os.sched_setaffinity(0, cores)
     with LessonRunner(asked, until, part, builder_cores) as player:

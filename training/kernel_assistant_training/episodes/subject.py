@@ -1,4 +1,4 @@
-"""Tasks with correct answers: an endless stream that depends on the seed alone."""
+"""An endless stream of tasks with correct answers, which depends only on the seed."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ MOST_ANSWERS = 4
 
 @dataclass(frozen=True)
 class LessonTask:
-    """Task `number` of its stream, from the training split. `answers` are correct; the generator's first guess comes
-    first."""
+    """Task `number` of the stream, from the training split. All `answers` are correct; the first is the generator's
+    first choice."""
 
     number: int
     level: int
@@ -36,7 +36,7 @@ class LessonTask:
     answers: tuple[Answer, ...]
 
     def candidates(self, lesson: Lesson, target: str) -> list[Candidate]:
-        """The candidates of a lesson's replies. A reply whose plan cannot be parsed has none."""
+        """Returns the candidates of a lesson's replies, without replies whose plan cannot be parsed."""
         candidates = []
         for reply in lesson.sayings:
             files = {candidate_file(target): reply.source.rstrip() + "\n"}
@@ -57,11 +57,11 @@ def subjects(
     narrow: Narrow | None = None,
     broken: Callable[[int, str, str], None] | None = None,
 ) -> Iterator[LessonTask]:
-    """Tasks from number `first` on. The stream is divided by the tasks' keys into `parts` parts; part number `part` is
-    returned.
+    """Yields tasks from number `first` on. The keys of the tasks divide the stream into `parts` parts; only tasks of
+    part `part` are yielded.
 
-    If the generator fails at a task, `broken` is called with (number, key, error); without `broken` the error is
-    raised.
+    If the generator raises an error for a task, `broken` is called with (number, key, error) and the task is skipped;
+    without `broken` the error is raised.
     """
     levels, weights, kind = list(LEVELS), list(LEVELS.values()), narrow or Narrow()
     for number in count(first):

@@ -1,1 +1,1 @@
-"""Evaluating candidates for training: workers open tasks and evaluate candidates, which are built in advance."""
+"""Evaluates candidates for training: workers open tasks and evaluate candidates, which compilers build in advance."""

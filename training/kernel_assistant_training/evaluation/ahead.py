@@ -20,8 +20,8 @@ NICER = 5
 
 
 class AheadCompiler(Compiler):
-    """Builds each candidate passed to `begin` once and keeps the result, even if it is a failure. Other candidates are
-    built as by `Compiler`. Thread-safe.
+    """Builds each candidate passed to `begin` once, in the background, and keeps the result, even if it is a failure.
+    Other candidates are built as by `Compiler`. Thread-safe.
 
     With `cores`, background builds run on these cores only, away from the cores that are used for measurements.
     """
@@ -44,7 +44,7 @@ class AheadCompiler(Compiler):
     def begin(
         self, candidates: Iterable[Candidate], accepted: Callable[[Candidate], bool] = lambda candidate: True
     ) -> None:
-        """Build those of the candidates for which `accepted` returns True, in the background."""
+        """Builds, in the background, those candidates for which `accepted` returns True."""
         for candidate in candidates:
             if candidate.hash() not in self._begun:
                 self._begun[candidate.hash()] = self._pool.submit(self._accepted, candidate, accepted)
@@ -57,7 +57,7 @@ class AheadCompiler(Compiler):
         return super().build(candidate)
 
     def forget(self, candidates: Iterable[Candidate]) -> None:
-        """Drop the results of these candidates, and cancel builds that have not begun."""
+        """Drops the results of these candidates, and cancels builds that have not begun."""
         for candidate in candidates:
             begun = self._begun.pop(candidate.hash(), None)
             if begun is not None:
@@ -71,8 +71,8 @@ class AheadCompiler(Compiler):
 
 
 def _be_nice(cores: Collection[int]) -> None:
-    """Lowers the priority of this thread and of the compilers that it starts. Binds them to `cores` if there are
-    any."""
+    """Lowers the priority of this thread and of the compilers that it starts. If `cores` is not empty, binds them to
+    these cores."""
     here = threading.get_native_id()
     os.setpriority(os.PRIO_PROCESS, here, min(os.getpriority(os.PRIO_PROCESS, here) + NICER, 19))
     if cores:

@@ -1,5 +1,5 @@
-"""Measures the device's bandwidths before several workers use it, because prompts and observations state the
-roofline."""
+"""Measures the device's memory bandwidths before several workers use it. The roofline in prompts and observations is
+computed from them."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ def folder_with_bandwidth(
     cancel: threading.Event,
     lock: DeviceLock | None = None,
 ) -> Path:
-    """The folder that has the device's bandwidths. Unknown bandwidths are measured and written to `cache`. If the
-    machine is never quiet, the best of several measurements is written to `own` instead, so that other runs do not use
-    it. With `lock` one process measures and the other processes wait for its result. Raises Cancelled.
-    """
+    """Returns the folder that has the device's bandwidths. Unknown bandwidths are measured and written to `cache`. If
+    other work disturbs all measurements, the best of them is written to `own` instead, so that other runs do not use
+    it. With `lock`, one process measures and the other processes wait for its result. Raises Cancelled."""
 
     def known() -> Path | None:
         return next((folder for folder in (cache, own) if known_ceilings(device, folder) is not None), None)

@@ -12,16 +12,15 @@ from kernel_assistant_training.nominal import nominal_times
 
 
 class EvaluationCache:
-    """Evaluates identical candidates once for each tier. An evaluation from the cache has no `seconds`. If `clock` is
-    "nominal", candidates are only verified and their times are the nominal times of `nominal.py`.
-    """
+    """Evaluates each candidate only once per tier and keeps the result. A repeated evaluation has empty `seconds`. If
+    `clock` is "nominal", candidates are only verified and their times are the nominal times of `nominal.py`."""
 
     def __init__(self, environment: Environment, clock: str = "measured") -> None:
         self.environment, self._clock = environment, clock
         self._evaluations: dict[tuple[str, Tier], Evaluation] = {}
 
     def evaluate(self, candidates: Sequence[Candidate], tier: Tier) -> tuple[Evaluation, ...]:
-        """One evaluation for each candidate, in order."""
+        """Returns one evaluation for each candidate, in order."""
         return tuple(self._one(candidate, tier) for candidate in candidates)
 
     def _one(self, candidate: Candidate, tier: Tier) -> Evaluation:

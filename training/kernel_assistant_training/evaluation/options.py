@@ -1,4 +1,4 @@
-"""How evaluation workers are set up: their options, threads and GPU memory."""
+"""Sets up evaluation workers: their options, threads and GPU memory."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ ALONE, BESIDE_TRAINER = 0.8, 0.6
 
 
 def share_of_gpu(parts: int, gpus: int = 1, together: float = ALONE) -> float:
-    """The share of a GPU's memory that each of `parts` workers may take, if the workers are spread evenly over `gpus`
-    GPUs. `together` is the share for all workers of a GPU. A worker alone on a GPU gets all memory."""
+    """Returns the share of a GPU's memory that each of `parts` workers may take, if the workers are spread evenly over
+    `gpus` GPUs. `together` is the share for all workers of a GPU. A worker alone on a GPU gets all memory."""
     each = -(-parts // max(gpus, 1))
     return 1.0 if each == 1 and together == ALONE else round(together / each, 4)
 
 
 def share_of_cores(parts: int) -> dict[str, str]:
-    """Environment variables of one of `parts` workers: the numbers of threads and of inductor's compile processes for
-    the worker's share of the cores; and no thread is bound to a core.
+    """Returns environment variables for one of `parts` workers. They limit its threads and inductor's compile processes
+    to its share of the cores, and bind no thread to a core.
 
     By default every worker has a compile process for each core, and binds its threads to the cores in the same order,
-    so that workers wait for each other: twelve workers on 19 cores took 48 s to start and 13 s to open a task, where
-    eight on ten took 1.5 s.
+    so that workers wait for each other: twelve workers on 19 cores took 48 s to start and 13 s to open a task; eight
+    workers on ten cores opened one in 1.5 s.
     """
     each = str(max(1, len(os.sched_getaffinity(0)) // parts))
     names = {"OMP_NUM_THREADS": each, "OMP_PROC_BIND": "false", "TORCHINDUCTOR_COMPILE_THREADS": each}
@@ -36,11 +36,11 @@ def share_of_cores(parts: int) -> dict[str, str]:
 
 
 def part_of_gpu(parts: int, gpus: int = 1, together: float = ALONE) -> dict[str, str]:
-    """Environment variables of one of `parts` workers on `gpus` GPUs: a share of the cores and of a GPU's memory.
+    """Returns environment variables that give one of `parts` workers on `gpus` GPUs its share of the cores and of a
+    GPU's memory.
 
     Without a limit of memory, one reference with large intermediate values, or memory that PyTorch's allocator keeps,
-    leaves none for the other workers and the trainer. With the limit, only the task of that reference cannot be
-    evaluated.
+    could leave none for the other workers and the trainer. With the limit, only the task of that reference fails.
     """
     share = share_of_gpu(parts, gpus, together)
     return share_of_cores(parts) | ({} if share == 1.0 else {GPU_SHARE: str(share)})
@@ -48,14 +48,15 @@ def part_of_gpu(parts: int, gpus: int = 1, together: float = ALONE) -> dict[str,
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """The options of the workers of one process. Its `count` workers (0: one per GPU) are numbered from `first` on.
-    `total` is the number of workers in all processes of this machine (0: those of this process alone). All these
-    workers are spread over the machine's GPUs and share the fraction `memory` of each GPU's memory.
+    """The options of the workers of one process. It has `count` workers (0: one per GPU), which are numbered from
+    `first` on. `total` is the number of workers in all processes of this machine (0: only this process has any). All
+    these workers are spread over the machine's GPUs and share the fraction `memory` of each GPU's memory.
 
-    `logs` gets a file for each worker. `cache` is the folder with the device's bandwidths; they are measured if it has
-    none, unless `bandwidths` gives that of a copy and that of reading, in bytes/s. `builders` compilers run at once (0:
+    `logs` is the folder for a log file of each worker. `cache` is the folder with the device's bandwidths. If it has
+    none, they are measured, or taken from `bandwidths` (copy, read; in bytes/s). `builders` compilers run at once (0:
     one per core), on `builder_cores` if given. `lock` replaces the device lock if no other process measures on this
-    process's cores. `sandbox`, `most` and `throughput` are as for `Environment`."""
+    process's cores. `sandbox`, `most` and `throughput` are as for `Environment`.
+    """
 
     target: str
     python: str

@@ -23,12 +23,12 @@ def side_by_side(
     seconds: float | None = None,
     again: Callable[[tuple[*Arguments], float], bool] = lambda part, lived: False,
 ) -> list[int]:
-    """Run `main` with the arguments of each part in a process of its own, until all processes have ended. Returns the
-    exit codes of processes that failed.
+    """Runs `main` with the arguments of each part in a process of its own, and waits until all processes have ended.
+    Returns the exit codes of processes that failed.
 
-    `report` is called when a process has ended, and every `seconds`. A failed process is started again if `again`,
-    called with the process's arguments and the seconds that it lived, returns True. The processes end when this process
-    ends.
+    `report` is called when a process has ended, and every `seconds` seconds. A failed process is started again if
+    `again`, called with the process's arguments and the seconds that it ran, returns True. All started processes end
+    when the calling process ends.
     """
     context, failed = get_context("spawn"), list[int]()
     running: dict[SpawnProcess, tuple[tuple[*Arguments], float]] = {}
@@ -58,8 +58,8 @@ def side_by_side(
 
 
 def own_cores(processes: int, each: int, cores: Sequence[int]) -> tuple[list[tuple[int, ...]], tuple[int, ...]]:
-    """Returns two values: for each process the `each` cores on which it measures, and the remaining cores, on which all
-    processes compile. Raises UsageError if no core remains."""
+    """Divides `cores`. Returns for each process the `each` cores on which it measures, and the remaining cores, on
+    which all processes compile. Raises UsageError if no core remains."""
     parts = [tuple(cores[number * each : (number + 1) * each]) for number in range(processes)]
     rest = tuple(cores[processes * each :])
     if not rest:

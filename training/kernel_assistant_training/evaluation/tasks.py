@@ -21,8 +21,8 @@ TRIES = 1500
 
 @dataclass(frozen=True)
 class Task:
-    """A task with its graph. `key` is the key of the canonical graph, `level` the number of steps from which it was
-    made."""
+    """A task with its graph. `key` is the key of the canonical graph; `level` is the number of synthesis steps that
+    made it."""
 
     key: str
     level: int
@@ -32,8 +32,8 @@ class Task:
 
 
 def of_graph(graph: OpGraph, target: str, level: int = 1, *, text: str = "", name: str = "") -> Task:
-    """A task made from a graph. `text` is the source of its module, by default what `module_text` writes. `name` is
-    part of the name of the module's file, by default the key."""
+    """Makes a task from a graph. `text` is the source of its module, by default what `module_text` writes. `name`
+    becomes part of the name of the module's file; the default is the key."""
     task = canonical(graph)
     key = task.key()
     path, text = f"/nowhere/task_{name or key}.py", text or module_text(graph)

@@ -50,21 +50,21 @@ class OpenedTask:
 
 
 class TaskOpened(Record, frozen=True, kw_only=True, tag=True):
-    """A job's task is open; its candidates are evaluated now."""
+    """A worker's answer to a job: the task is open, and the evaluation of its candidates begins."""
 
     opened: OpenedTask
 
 
 class CandidateJudged(Record, frozen=True, kw_only=True, tag=True):
-    """The evaluation of a job's next candidate; None if the worker's process was lost while it evaluated the
-    candidate."""
+    """A worker's answer to a job: the evaluation of the next candidate, or None if the worker's process was lost while
+    it evaluated the candidate."""
 
     evaluation: Evaluation | None
 
 
 class JobFailed(Record, frozen=True, kw_only=True, tag=True):
-    """The remaining candidates of a job are not evaluated: the task cannot be opened or, if `lost`, the worker's
-    process cannot be started again."""
+    """A worker's answer to a job: its remaining candidates are not evaluated, because the task cannot be opened or, if
+    `lost`, because the worker's process cannot be started again. `why` is the reason."""
 
     why: str
     lost: bool
@@ -76,7 +76,7 @@ Answer = TaskOpened | CandidateJudged | JobFailed
 
 @dataclass(eq=False)
 class EvaluationJob:
-    """A task with candidates to evaluate. When the job is done, `evaluations` has an evaluation for each candidate, or
+    """A task with candidates to evaluate. When the job is done, `evaluations` has for each candidate its evaluation, or
     None if the worker was lost while it evaluated the candidate. `opened` is None if the task could not be opened;
     `why` has the reason."""
 
@@ -107,15 +107,14 @@ class EvaluationJob:
 
     @property
     def tried(self) -> int:
-        """The number of candidates that were tried: all up to the last evaluation, and the candidate after it. 0 if the
-        task could not be opened.
-        """
+        """The number of candidates up to the last evaluation, plus one, because the worker also tried the next
+        candidate; 0 if the task could not be opened."""
         answered = max((number for number, one in enumerate(self.evaluations, 1) if one is not None), default=0)
         return answered + 1 if self.opened else 0
 
     def add(self, answer: Answer) -> None:
-        """Adds a worker's answer to the job. Raises InternalError if the answer is an evaluation of another candidate
-        than the next one."""
+        """Adds a worker's answer to the job. Raises InternalError if the answer is an evaluation of a candidate other
+        than the next."""
         if isinstance(answer, TaskOpened):
             self.opened, self.why = self.opened or answer.opened, ""
         elif isinstance(answer, JobFailed):
@@ -135,8 +134,8 @@ class EvaluationJob:
 
 
 def judged_with_room(judge: Callable[[], Evaluation], pause: Callable[[float], bool]) -> Evaluation:
-    """Call `judge` until the candidate does not run out of memory, at most `TRIES` times; returns the last evaluation.
-    `pause` waits for the given seconds, and returns True if no further try is wanted."""
+    """Calls `judge` again while the candidate runs out of memory, at most `TRIES` times in all; returns the last
+    evaluation. `pause` waits for the given seconds, and returns True if no further try is wanted."""
     evaluation = judge()
     for _ in range(TRIES - 1):
         if evaluation.outcome is not Outcome.out_of_memory or pause(PAUSE_SECONDS):
@@ -146,9 +145,10 @@ def judged_with_room(judge: Callable[[], Evaluation], pause: Callable[[float], b
 
 
 class EvaluationWorker:
-    """A worker with its process. Used by one thread at a time. `lost` is the reason why no process can be started any
-    more, else "". `cache` is the folder with the device's bandwidths; `env` are environment variables of the process.
-    If `options.most` is the tier `verify`, which does not time, the baseline is not timed either: its times are 0."""
+    """An evaluation worker with its process, for one thread at a time. `lost` is the reason why its process cannot be
+    started any more, else "". `cache` is the folder with the device's bandwidths; `env` has environment variables of
+    the process. If `options.most` is the tier `verify`, which does not time, the baseline is not timed either: its
+    times are 0."""
 
     def __init__(
         self,
@@ -167,9 +167,9 @@ class EvaluationWorker:
         self.has_open, self.lost = "", ""
 
     def open(self, task: Task) -> Environment:
-        """The environment of a task. It is opened if necessary, and stays open until another task is opened. Raises
-        UsageError if the task cannot be opened, OtherGraphError if its graph is not the expected one, WorkerError and
-        DeviceError."""
+        """Returns the environment of a task. The task is opened if necessary, and stays open until another task is
+        opened. Raises UsageError if the task cannot be opened, OtherGraphError if its traced graph is not the expected
+        one, WorkerError and DeviceError."""
         task_hash = task.kernel_task.hash()
         if self._environment is not None and self.has_open == task_hash:
             return self._environment
@@ -197,8 +197,8 @@ class EvaluationWorker:
         return environment
 
     def judge(self, job: EvaluationJob) -> Iterator[Answer]:
-        """Evaluates all candidates of a job and yields the answers. If the process is lost or the device lacks memory
-        while a task is opened, the job is continued once more."""
+        """Evaluates all candidates of a job and yields the answers. If the process is lost, or if the device lacks
+        memory to open the task, a second attempt is made with the remaining candidates."""
         done, why = 0, ""
         for last in (False, True):
             try:
@@ -225,14 +225,14 @@ class EvaluationWorker:
         yield JobFailed(why=self.lost or why, lost=bool(self.lost))
 
     def do(self, job: EvaluationJob) -> None:
-        """Evaluate a job. Afterwards every candidate has an entry in `evaluations`, even if the process is lost."""
+        """Evaluates a job. Afterwards every candidate has an entry in `evaluations`, even if the process is lost."""
         for answer in self.judge(job):
             job.add(answer)
         job.give_up()
 
     def renew(self) -> None:
-        """Replace the process, whose state is unknown, by a new one with no task open. If that fails, this worker is
-        lost."""
+        """Replaces the process, whose state is unknown, by a new process with no task open. If that fails, sets
+        `lost`."""
         self.process.kill()
         self._close_task()
         try:
@@ -249,10 +249,9 @@ class EvaluationWorker:
         self.process.kill()
 
     def _judged(self, environment: Environment, candidate: Candidate, tier: Tier) -> Evaluation | None:
-        """The evaluation of the candidate; None if the worker's process was lost. The environment restarts a lost
-        process and reports the candidate as crashed, but candidates run in a process of their own and need not be the
-        cause.
-        """
+        """Returns the evaluation of the candidate, or None if the worker's process was lost. The environment restarts a
+        lost process and reports the candidate as crashed, but candidates run in another process, so the candidate need
+        not be the cause."""
         before = self.process.process.pid
         try:
             evaluation = judged_with_room(lambda: environment.evaluate([candidate], tier)[0], self._cancel.wait)
@@ -268,7 +267,7 @@ class EvaluationWorker:
         return environment, OpenedTask(environment.graph, environment.facts, baseline, environment.device)
 
     def _shut(self) -> None:
-        """Close the open task, if there is one. Restart the process if it has ended."""
+        """Closes the open task, if there is one. Restarts the process if it has ended."""
         if self.has_open:
             self._close_task()
             if not self.process.alive:

@@ -47,9 +47,9 @@ Pending = TypeVar("Pending", bound=CandidatesOfTask)
 
 
 class EvaluationWorkers:
-    """The evaluation workers of this process. A context manager. Each worker has a process that keeps a task open.
-    Workers of one device take turns at timing (on a GPU after each block of samples); meanwhile the others verify, open
-    tasks and prepare."""
+    """The evaluation workers of this process, as a context manager. Each worker has a process that keeps a task open.
+    Workers of one device take turns at timing (on a GPU after each block of samples); while one worker times, the other
+    workers verify and open tasks."""
 
     def __init__(self, options: WorkerOptions) -> None:
         self._options, self.cancel = options, threading.Event()
@@ -84,9 +84,9 @@ class EvaluationWorkers:
         self.close()
 
     def start(self) -> DeviceFacts:
-        """Start the first worker's process and wait for it. Returns the device with the bandwidths from which
-        evaluations compute the roofline: `options.bandwidths` if given, else from the cache, else measured now. Raises
-        MissingError."""
+        """Starts the first worker's process and waits for it. Returns the device with the bandwidths from which
+        evaluations compute the roofline: `options.bandwidths` if given, else those in the cache, else newly measured
+        ones. Raises MissingError."""
         options, process, cache = self._options, self.workers[0].process, self.folder
         process.start(self.cancel)
         if options.bandwidths is not None:
@@ -101,8 +101,8 @@ class EvaluationWorkers:
         return self.device
 
     def ahead(self, stream: Iterable[Pending], goes_on: Callable[[], bool] = lambda: True) -> Iterator[Pending]:
-        """The items of a stream in order, while `goes_on` returns True. Meanwhile the candidates of the next `AHEAD`
-        items are built. The builds of an item are dropped when the next item is requested."""
+        """Yields the items of a stream in order, while `goes_on` returns True. Meanwhile the candidates of the next
+        `AHEAD` items are built. When the next item is requested, the builds of the previous item are dropped."""
         waiting, rest = deque[Pending](), iter(stream)
         while goes_on():
             for one in islice(rest, AHEAD + 1 - len(waiting)):
@@ -114,15 +114,15 @@ class EvaluationWorkers:
             self.forget(waiting.popleft().candidates)
 
     def build(self, task: Task, candidates: Iterable[Candidate]) -> None:
-        """Build candidates in the background, except candidates that the screen refuses."""
+        """Builds candidates in the background, except candidates that the screen refuses."""
         self._compiler.begin(candidates, lambda one: not screen(one, task.graph))
 
     def forget(self, candidates: Iterable[Candidate]) -> None:
-        """Drop the builds of candidates that are not needed any more."""
+        """Drops the builds of candidates that are not needed any more."""
         self._compiler.forget(candidates)
 
     def close(self) -> None:
-        """End all workers."""
+        """Ends all workers."""
         self.cancel.set()
         for worker in self.workers:
             worker.close()
@@ -139,7 +139,7 @@ class EvaluationWorkers:
 
 
 def devices_of(target: str) -> list[DeviceFacts]:
-    """The devices that workers may use. Raises MissingError if there is none."""
+    """Returns the devices that workers may use. Raises MissingError if there is none."""
     devices = cuda.gpus() if target == "cuda" else [detect(target)]
     if not devices:
         raise MissingError("no NVIDIA GPU was found", "use --target cpu, or check nvidia-smi")
@@ -147,6 +147,6 @@ def devices_of(target: str) -> list[DeviceFacts]:
 
 
 def _spare_cores(gpus: int) -> int:
-    """The number of cores for builds: all but one for each GPU, which the worker that measures there needs. Builds have
-    a low priority."""
+    """Returns the number of cores for builds: all cores but one for each GPU, which the worker that measures there
+    needs. Builds have a low priority."""
     return max(1, len(os.sched_getaffinity(0)) - gpus)

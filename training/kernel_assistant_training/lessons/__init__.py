@@ -1,1 +1,1 @@
-"""Lessons: planned replies, which are correct, slow, or have a mistake. Without side effects."""
+"""Lessons: sequences of planned replies, each of which is correct, slow, or has a mistake. Without side effects."""

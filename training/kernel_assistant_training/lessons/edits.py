@@ -1,5 +1,5 @@
-"""Small edits at a random position of a source: in its code, or in the comment lines that describe its launches.
-Pure."""
+"""Small edits at a random position of a source: in its code, or in the comment lines that describe its launches. Pure
+functions."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ Replacement = str | Callable[[re.Match[str]], str]
 
 
 def in_code(pattern: str, replacement: Replacement) -> Edit:
-    """An edit that replaces one random match of `pattern` in the lines of code; `replacement` is as in `re.sub`."""
+    """Returns an edit that replaces one random match of `pattern` in the lines of code; `replacement` is as in
+    `re.sub`."""
     return _edit(pattern, replacement, _is_code)
 
 
 def in_head(pattern: str, replacement: Replacement) -> Edit:
-    """An edit that replaces one random match of `pattern` in the comment lines, except the lines `// parts:` and `//
-    schedule:`, which have no effect."""
+    """Returns an edit that replaces one random match of `pattern` in the comment lines, except the lines `// parts:`
+    and `// schedule:`, which have no effect."""
     return _edit(pattern, replacement, lambda line: re.match(r"\s*//(?! schedule:| parts:)", line) is not None)
 
 
 def one_of(*edits: Edit) -> Edit:
-    """An edit that makes one of `edits`: one that applies to the source, each with the same probability."""
+    """Returns an edit that applies a random one of those `edits` that can be applied to the source."""
 
     def apply(source: str, random: Random) -> str | None:
         for edit in random.sample(edits, len(edits)):
@@ -37,8 +38,8 @@ def one_of(*edits: Edit) -> Edit:
 
 
 def swap(pattern: str, names: Sequence[str]) -> Edit:
-    """An edit that replaces one occurrence of a name in `names` by another name in `names`. `{}` in `pattern` stands
-    for the name."""
+    """Returns an edit that replaces one occurrence of a name in `names` by another name in `names`. `pattern` matches
+    an occurrence; its `{}` is filled in with the name."""
     pairs = [(old, new) for old in names for new in names if old != new]
     return one_of(*(in_code(pattern.format(re.escape(old)), pattern_to(old, new)) for old, new in pairs))
 

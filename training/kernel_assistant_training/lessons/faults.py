@@ -1,7 +1,7 @@
-"""Typical mistakes of kernel authors, inserted into the source of a correct answer. Pure.
+"""Inserts typical mistakes of kernel authors into the source of a correct answer. Pure functions.
 
-`faulty` inserts a random mistake that can be made in the source. Only the environment decides which error the mistake
-leads to; in some sources it has no effect.
+`faulty` inserts a random mistake that the source allows. Only the environment decides which error the mistake leads to;
+in some sources it has no effect.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _NAMES = ("scale", "sum", "mean", "total", "value", "inv", "row", "tmp")
 
 @dataclass(frozen=True)
 class FaultySource:
-    """A source with a mistake; `fault` is the name of the mistake."""
+    """The source of a candidate with a deliberate mistake; `fault` is the name of the mistake."""
 
     source: str
     fault: str
 
 
 def faulty(source: str, target: str, random: Random) -> FaultySource | None:
-    """`source` with one random fault; None if no fault applies to the source."""
+    """Returns `source` with one random mistake; None if no mistake of FAULTS and ON_CUDA applies to the source."""
     kinds = sorted(KINDS, key=lambda kind: random.random() ** (1 / KINDS[kind]), reverse=True)
     for kind in kinds:
         table = {**FAULTS[kind], **(ON_CUDA.get(kind, {}) if target == "cuda" else {})}
@@ -85,7 +85,7 @@ def _lost_field(source: str, random: Random) -> str | None:
 
 
 def _lost_lines(pattern: str) -> Edit:
-    """An edit that deletes one of the lines whose beginning matches `pattern`."""
+    """Returns an edit that deletes a random one of the lines whose beginning matches `pattern`."""
 
     def apply(source: str, random: Random) -> str | None:
         lines = source.split("\n")
@@ -105,7 +105,8 @@ def _lost_step(source: str, random: Random) -> str | None:
 
 
 def _exchanged(source: str, random: Random, of: tuple[str, ...] = ("x", "p", "b", "n")) -> str | None:
-    """Exchanges two argument names of the same kind, wherever they are used. `of` are the prefixes of the kinds."""
+    """Exchanges two argument names that have the same prefix, wherever they are used. `of` lists the prefixes to choose
+    from."""
     kinds = [kind for kind in of if len(set(re.findall(rf"\ba(?:\.|->)({kind}\d\w*)\b", source))) > 1]
     if not kinds:
         return None
@@ -134,7 +135,7 @@ def _neighbour(source: str, random: Random) -> str | None:
 
 
 def _scratch_size(source: str, random: Random) -> str | None:
-    """Drops one size of a scratch buffer, or replaces it by another size."""
+    """Drops one dimension from the size of a scratch buffer, or replaces it by another dimension."""
     lines = source.split("\n")
     matches = [
         (number, match)

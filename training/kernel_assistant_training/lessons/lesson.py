@@ -1,4 +1,4 @@
-"""The replies that are planned for one conversation, and which reply follows an observation. Pure.
+"""Plans the replies of one conversation, and chooses the reply that follows an observation. Pure functions.
 
 A lesson is a list of replies. Which reply comes next depends on the observation alone, so that a model that reads the
 conversation can make the same decision.
@@ -24,14 +24,14 @@ NEAR_FLOOR = 0.9
 #: Probabilities that a lesson has a fault, a second one after it, a slow schedule first, and another attempt at the
 #: end.
 FAULTS, SECOND_FAULT, SLOW, TRY = 0.55, 0.1, 0.3, 0.25
-#: At most so many lessons of a task with a fault for each without one: some tasks have few without.
+#: The largest ratio of lessons with a mistake to lessons without one, for one task.
 MOST_FAULTS = 1.25
 _OK = re.compile(r"^ok (\S+) .*\bfloor (\S+)")
 
 
 class ReplyKind(str, Enum):
-    """The role of a reply. The candidate of a `fault` must be judged wrong; the candidates of all others must be
-    correct."""
+    """The role of a reply. The candidate of a `fault` must be judged wrong; the candidates of `slow`, `answer` and
+    `attempt` must be correct."""
 
     fault = "fault"
     slow = "slow"
@@ -42,8 +42,8 @@ class ReplyKind(str, Enum):
 
 @dataclass(frozen=True)
 class PlannedReply:
-    """One reply. `source` is the candidate's source. `fault` names the mistake in it, or is ""; a reply with a mistake
-    is not in the loss."""
+    """One reply. `source` is the candidate's source. `fault` names the deliberate mistake in it, or is ""; the loss
+    does not include a reply with a mistake."""
 
     kind: ReplyKind
     text: str
@@ -53,13 +53,14 @@ class PlannedReply:
 
 @dataclass(frozen=True)
 class Lesson:
-    """The planned replies of a conversation, without the final `finish`. `behaviours` name what the lesson shows."""
+    """The planned replies of a conversation, without the final `finish`. `behaviours` name what the lesson
+    demonstrates, such as its mistakes."""
 
     sayings: tuple[PlannedReply, ...]
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The candidate's source of each reply, in order."""
+        """The candidates' sources of the replies, in order."""
         return tuple(one.source for one in self.sayings)
 
     @property
@@ -68,15 +69,14 @@ class Lesson:
 
     @property
     def behaviours(self) -> tuple[str, ...]:
-        """The faults and kinds of the replies, in order, without plain answers; ("first",) if all replies are plain
-        answers.
-        """
+        """The names of the mistakes, and the kinds of the other replies, in order and without plain answers; ("first",)
+        if all replies are plain answers."""
         named = [one.fault or one.kind.value for one in self.sayings if one.kind is not ReplyKind.answer]
         return tuple(named) or ("first",)
 
     def next(self, index: int, observation: str) -> PlannedReply | None:
-        """The reply after reply number `index`, given its `observation`; None if the observation contradicts the
-        lesson."""
+        """Returns the reply after reply number `index`, whose `observation` is given; None if the observation
+        contradicts the lesson."""
         reply = self.sayings[index]
         right = observation.startswith("ok ")
         if right == (reply.kind is ReplyKind.fault):
@@ -87,8 +87,8 @@ class Lesson:
 
 
 def lesson(sources: Sequence[str], target: str, random: Random, faults: float = FAULTS) -> Lesson:
-    """A random lesson from correct `sources`, of which the first is expected to be the fastest. `faults` is the
-    probability of a mistake. Raises ValueError without sources."""
+    """Returns a random lesson. All `sources` are correct, and the first is expected to be the fastest. `faults` is the
+    probability that the lesson begins with a mistake. Raises ValueError without sources."""
     if not sources:
         raise ValueError("a lesson needs an answer")
     others = list(sources[1:])
@@ -105,7 +105,7 @@ def lesson(sources: Sequence[str], target: str, random: Random, faults: float = 
 
 
 def lessons(sources: Sequence[str], target: str, random: Random, count: int, faults: float = FAULTS) -> list[Lesson]:
-    """At most `count` different lessons from the same correct sources. Raises ValueError without sources."""
+    """Returns at most `count` different lessons from the same correct sources. Raises ValueError without sources."""
     chosen: dict[tuple[str, ...], Lesson] = {}
     broken = 0
     for _ in range(6 * count):
@@ -121,7 +121,7 @@ def lessons(sources: Sequence[str], target: str, random: Random, count: int, fau
 
 
 def fence(source: str, target: str) -> str:
-    """A reply that proposes `source` as the candidate: a fenced code block."""
+    """Returns a reply that proposes `source` as the candidate: a fenced code block."""
     return f"```{LANGUAGE[target]}\n{source.rstrip()}\n```"
 
 
@@ -131,12 +131,12 @@ def near_floor(observation: str) -> bool:
 
 
 def candidate_file(target: str) -> str:
-    """The name of a candidate's source file in the compact profile."""
+    """Returns the name of a candidate's source file in the compact profile."""
     return "kernel" + UNITS[target][0]
 
 
 def _mistakes(source: str, target: str, random: Random, share: float) -> list[PlannedReply]:
-    """Replies with up to two different faulty versions of a source. `share` is the probability of the first."""
+    """Returns replies with up to two different faulty versions of a source. `share` is the probability of the first."""
     mistakes: list[PlannedReply] = []
     while len(mistakes) < 2 and random.random() < (SECOND_FAULT if mistakes else share):
         wrong = faulty(source, target, random)
@@ -147,8 +147,8 @@ def _mistakes(source: str, target: str, random: Random, share: float) -> list[Pl
 
 
 def _changed(kind: ReplyKind, after: str, target: str) -> PlannedReply:
-    """A reply that changes the source to `after`: a `plan:` line with its schedule if the generator wrote the source,
-    else all of the source."""
+    """Returns a reply that replaces the previous source by `after`: a `plan:` line with the schedule if the generator
+    wrote `after`, else the whole source."""
     for line in after.split("\n", 2)[:2]:
         if line.startswith(SCHEDULE_MARK):
             return PlannedReply(kind, f"plan: {line.removeprefix(SCHEDULE_MARK)}", after)

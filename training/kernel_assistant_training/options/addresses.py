@@ -15,8 +15,8 @@ EXAMPLES = "local, local:2, ray:auto or ray://head:10001?workers=8"
 
 @dataclass(frozen=True)
 class HostAddress:
-    """`address` is the name for Ray. `workers` 0 means one per GPU; with Ray it is the number for each GPU. `python` ""
-    means Ray's own interpreter."""
+    """The address of an evaluation host. `address` is what Ray connects to. `workers` is the number of workers, with
+    Ray the number per GPU; 0 means one per GPU. `python` is the interpreter of Ray's actors; "" means Ray's own."""
 
     kind: Literal["local", "ray"]
     address: str = ""
@@ -25,7 +25,8 @@ class HostAddress:
 
 
 def places(words: Sequence[str]) -> list[HostAddress]:
-    """The addresses of hosts that all `--pool` options together name. Raises UsageError."""
+    """Parses the words of all `--pool` options together. Raises UsageError if a word is no address, or if two have the
+    same kind."""
     hosts = [_address_of(word) for word in words]
     for kind in ("local", "ray"):
         if len([one for one in hosts if one.kind == kind]) > 1:
@@ -73,7 +74,7 @@ def _number(word: str, text: str) -> int:
 
 
 def _connected_by_ray(word: str, machine: str, options: str) -> UsageError:
-    """The error for an address `ssh://…`, which says how to connect the machine by Ray."""
+    """Returns the error for an address `ssh://…`; it says how to connect the machine by Ray."""
     here, pool = socket.gethostname(), f"ray:auto?{options}" if options else "ray:auto"
     return UsageError(
         f"--pool {word}: other machines are connected by Ray",

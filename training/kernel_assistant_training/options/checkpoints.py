@@ -13,15 +13,14 @@ WORDS = ("newest", "first", "all")
 
 
 def checkpoints(run: Path) -> dict[int, Path]:
-    """The folders of a run's checkpoints by the number of their iteration, ascending."""
+    """Returns the folders of a run's checkpoints, by the number of their iteration, in ascending order."""
     matches = ((_CHECKPOINT.fullmatch(path.name), path) for path in run.glob("checkpoint-*"))
     return dict(sorted((int(match[1]), path) for match, path in matches if match))
 
 
 def chosen(run: Path, word: str) -> dict[int, Path]:
-    """The checkpoints that `word`, a number or one of WORDS, names. Raises UsageError if there are none; its message
-    lists the existing checkpoints.
-    """
+    """Returns the checkpoints that `word`, a number or one of WORDS, selects. Raises UsageError if there are none; its
+    message lists the existing checkpoints."""
     there = checkpoints(run)
     if not there:
         below = sorted(path.name for path in run.glob("*") if path.is_dir() and checkpoints(path))
@@ -40,7 +39,7 @@ def chosen(run: Path, word: str) -> dict[int, Path]:
 
 
 def one(run: Path, word: str) -> Path:
-    """The checkpoint that `word` names. Raises UsageError if it names several checkpoints or none."""
+    """Returns the checkpoint that `word` selects. Raises UsageError if it selects several checkpoints or none."""
     matching = chosen(run, word)
     if len(matching) > 1:
         raise UsageError(f"--checkpoint {word} is {len(matching)} checkpoints", "name one of them")

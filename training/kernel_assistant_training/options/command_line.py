@@ -34,20 +34,21 @@ def option(
     shown: str = "",
     type: Any = None,  # noqa: A002 - click's own name
 ) -> Any:
-    """A field that is an option. Without a `default` the option is required. `shown` replaces the default in the help.
-    `flag` is the option's name if it differs from the field's name. If `empty`, no word need follow the option. `type`
-    is a click type, for fields whose own type does not suffice."""
+    """Returns a dataclass field that is an option. Without a `default` the option is required. `shown` replaces the
+    default in the help. `flag` is the option's name if it differs from the field's name. If `empty`, the option may
+    have no words after it. `type` is a click type, for fields whose own type does not suffice."""
     how = {"help": help, "flag": flag, "metavar": metavar, "empty": empty, "shown": shown}
     return field(default=default, kw_only=True, metadata={_MADE_BY: {**how, "type": type}})
 
 
 def argument(metavar: str) -> Any:
-    """A field that holds the words which belong to no option; there must be one or more."""
+    """Returns a dataclass field for the words of the command line that belong to no option; at least one is
+    required."""
     return field(kw_only=True, metadata={_MADE_BY: {"argument": metavar}})
 
 
 def command_of(options: type[T], name: str, run: Callable[[T], object]) -> click.Command:
-    """The click command `name`, which passes its parsed options to `run`. Its help is the docstring of the
+    """Returns the click command `name`, which passes its parsed options to `run`. Its help is the docstring of the
     dataclass."""
     hints = get_type_hints(options)
     made = [one for one in fields(options) if _MADE_BY in one.metadata]  # type: ignore[arg-type]
@@ -61,7 +62,7 @@ def command_of(options: type[T], name: str, run: Callable[[T], object]) -> click
 
 
 def parse(options: type[T], name: str, words: Sequence[str]) -> T:
-    """The options, parsed from the words of a command line. Raises UsageError."""
+    """Parses the words of a command line and returns the options. Raises UsageError."""
     command = command_of(options, name, lambda parsed: parsed)
     try:
         with command.make_context(name, list(words)) as context:
@@ -71,7 +72,8 @@ def parse(options: type[T], name: str, words: Sequence[str]) -> T:
 
 
 def invoke(command: click.Command, words: Sequence[str]) -> None:
-    """Runs the command. Raises UsageError for invalid words, and the interrupt that ends it."""
+    """Runs the command with `words` as its arguments. Raises UsageError for invalid words, and KeyboardInterrupt if the
+    command was interrupted."""
     try:
         command.main(list(words), prog_name=command.name, standalone_mode=False)
     except click.ClickException as error:

@@ -1,5 +1,5 @@
-"""The commands of `python -m kernel_assistant_training`: for each the dataclass of its options, and the module whose
-`main` gets the options."""
+"""The commands of `python -m kernel_assistant_training`: for each command the dataclass of its options, and the module
+whose `main` is called with the options."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from kernel_assistant_training.options.command_line import command_of, invoke
 
 @dataclass(frozen=True)
 class TrainingStage:
-    """`module` is imported when the command runs, because it may load torch."""
+    """The options of a command, and its module. The module is imported only when the command runs, because it may load
+    torch."""
 
     options: type[Any]
     module: str
@@ -40,7 +41,7 @@ COMMANDS: Mapping[str, TrainingStage] = {
 
 
 def command(name: str) -> click.Command:
-    """The click command of a stage. Showing its help does not load torch."""
+    """Returns the click command of a stage. Showing its help does not load torch."""
     stage = COMMANDS[name]
 
     def run(options: object) -> None:
@@ -51,5 +52,6 @@ def command(name: str) -> click.Command:
 
 
 def run_command(name: str, words: list[str]) -> None:
-    """Runs a command. Raises UsageError for invalid words, and the errors of the command."""
+    """Runs the command `name` with `words` as its arguments. Raises UsageError for invalid words, and the errors of the
+    command."""
     invoke(command(name), words)

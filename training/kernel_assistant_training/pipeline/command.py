@@ -26,7 +26,7 @@ from kernel_assistant_training.pipeline.run_folder import PipelineFolder
 
 
 def main(options: PipelineArguments) -> None:
-    """Run the pipeline. Raises Interrupted after a signal, and UsageError, StoreError and StageFailed."""
+    """Runs the pipeline. Raises Interrupted after a signal, and UsageError, StoreError and StageFailed."""
     recipe = _recipe(options)
     check(recipe)
     if options.dry_run:
@@ -58,8 +58,9 @@ def main(options: PipelineArguments) -> None:
 
 
 def _recipe(options: PipelineArguments) -> Recipe:
-    """The recipe with the options of the command line. Options that are left out keep the values of the run, if it has
-    begun. The path of a base becomes absolute, so that the run can continue from another folder. Raises UsageError."""
+    """Returns the recipe with the options of the command line. If the run has begun, options that are not given keep
+    the values of the run. The path of a base becomes absolute, so that the run can continue from another folder. Raises
+    UsageError."""
     recipe = load(options.recipe)
     begun = options.out / RECIPE
     before = decode(begun.read_bytes(), Recipe) if begun.is_file() else recipe

@@ -1,4 +1,4 @@
-"""The end of a run: registers the exported model under a name and, on request, selects it."""
+"""Ends a run: registers the exported model under a name and, on request, selects it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from kernel_assistant_training.pipeline.run_folder import PipelineFolder
 
 
 def exported(run: PipelineFolder) -> Path | None:
-    """The model that the last export stage wrote, a GGUF file or a folder; None if there is none."""
+    """Returns the model that the last finished export stage wrote, a GGUF file or a folder; None if there is none."""
     made = [index for index, stage in enumerate(run.recipe.stage) if stage.kind == "export" and run.done(index)]
     files = [file for index in made[-1:] for name in ("*.gguf", "model") for file in run.folder(index).glob(name)]
     return files[0] if files else None
 
 
 def finish(run: PipelineFolder, name: str, *, use: bool) -> Iterator[str]:
-    """Register the exported model under `name`, select it if `use`, and yield lines for the user that report it. Raises
-    UsageError if the user's list of models cannot be read."""
+    """Registers the exported model under `name` and, if `use`, selects it. Yields lines that report this to the user.
+    Raises UsageError if the user's list of models cannot be read."""
     model = exported(run)
     if model is None:
         yield "no model was exported: the recipe has no export stage"

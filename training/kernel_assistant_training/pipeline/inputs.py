@@ -1,4 +1,5 @@
-"""Builds the command line of a stage: finds the model and the files of earlier stages from which the stage starts."""
+"""Builds the command line of a stage: finds the model from which the stage starts, and the files of earlier stages that
+it reads."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ def check(recipe: Recipe) -> None:
 
 
 def parsed_options(kind: str, given: Sequence[str], name: str) -> Any:
-    """The options of a stage, parsed from its command line `given`. Raises UsageError with a message that begins with
+    """Parses the command line `given` of a stage and returns its options. Raises UsageError; the message begins with
     `name`."""
     try:
         return parse(KINDS[kind].options, f"kernel-assistant train {kind}", given)
@@ -61,8 +62,8 @@ def parsed_options(kind: str, given: Sequence[str], name: str) -> Any:
 
 
 def command(run: PipelineFolder, index: int, used: float, name: str) -> list[str]:
-    """The command line of the stage number `index`, which has already run for `used` seconds. `name` is the name of the
-    exported model. Raises UsageError."""
+    """Returns the command line of stage number `index`, which has already run for `used` seconds. `name` is the name of
+    the exported model. Raises UsageError."""
     stage, gpus = run.recipe.stage[index], run.recipe.gpus
     kind = KINDS[stage.kind]
     options = given(run, index)
@@ -75,7 +76,8 @@ def command(run: PipelineFolder, index: int, used: float, name: str) -> list[str
 
 
 def given(run: PipelineFolder, index: int) -> dict[str, Any]:
-    """The options of a stage that the pipeline sets because the recipe does not set them. Raises UsageError."""
+    """Returns the options of a stage that the recipe does not set, and that the pipeline therefore sets. Raises
+    UsageError."""
     stage = run.recipe.stage[index]
     options: dict[str, Any] = {}
     for name in KINDS[stage.kind].takes:
@@ -92,8 +94,8 @@ def given(run: PipelineFolder, index: int) -> dict[str, Any]:
 
 
 def evaluated(run: PipelineFolder, index: int) -> list[Path | str]:
-    """The models that an eval stage evaluates, in order. For a stage of another kind: the model from which it starts,
-    if there is one. Raises UsageError."""
+    """Returns the models that an eval stage evaluates, in order. For a stage of another kind, returns the model from
+    which it starts, if there is one. Raises UsageError."""
     stage = run.recipe.stage[index]
     if stage.choose and not stage.models:
         return [_best(run, index, stage.choose)]
@@ -102,13 +104,14 @@ def evaluated(run: PipelineFolder, index: int) -> list[Path | str]:
 
 
 def figures_of(run: PipelineFolder, index: int) -> dict[int, dict[str, Any]]:
-    """The results of an eval stage, by the index of the evaluated model; {} for a stage of another kind."""
+    """Returns the results of an eval stage, by the index of the evaluated model; {} for a stage of another kind."""
     is_eval = run.recipe.stage[index].kind == "eval"
     return {int(one["checkpoint"]): one for one in read_objects(run.folder(index) / EVALUATED) if is_eval}
 
 
 def beginning(recipe: Recipe) -> Path | str | None:
-    """The run's base in the form that stages accept: a folder, OWNER/NAME, or None. Raises UsageError."""
+    """Returns the run's base in a form that stages accept: a folder, OWNER/NAME, or None for "scratch". Raises
+    UsageError."""
     if recipe.base == "scratch":
         return None
     path = SHIPPED if recipe.base == "shipped" else Path(recipe.base)
@@ -122,8 +125,8 @@ def beginning(recipe: Recipe) -> Path | str | None:
 
 
 def _arguments(stage: RecipeStage, given: Mapping[str, Any], folders: Mapping[str, Path], used: float) -> list[str]:
-    """The arguments of the stage's command. `{name}` in the recipe's options is replaced by the folder of the stage
-    `name`."""
+    """Returns the arguments of the stage's command. `{name}` in the recipe's options is replaced by the folder of the
+    stage `name`."""
     kind = KINDS[stage.kind]
     options = {**given, **{name: _named(one, folders) for name, one in stage.options.items()}}
     if kind.timed == "each start":
@@ -150,16 +153,16 @@ def _is_left(recipe: Recipe, index: int, need: str) -> bool:
 
 
 def _model_of(run: PipelineFolder, index: int, name: str) -> Path | str | None:
-    """The model of the stage `name`. If `name` is "", the model of the nearest stage before `index` that has one. Else,
-    or if there is none, the recipe's base."""
+    """Returns the model of the stage `name`. If `name` is "", returns the model of the nearest stage before `index`
+    that has one. If there is no such model, or if `name` is `start`, returns the recipe's base."""
     before = [] if name == START else [run.recipe.index(name)] if name else reversed(range(index))
     left = (run.path / done.model for number in before if (done := run.done(number)) is not None and done.model)
     return next(left, None) or beginning(run.recipe)
 
 
 def _best(run: PipelineFolder, index: int, figure: str) -> Path | str:
-    """The model with the largest `figure` among the models evaluated before stage `index`; the latest if several are
-    equal. Raises UsageError if there is none."""
+    """Returns the model with the largest `figure`, a metric, among the models that were evaluated before stage `index`;
+    the latest if several are equal. Raises UsageError if there is none."""
     results = [(number, which, one) for number in range(index) for which, one in figures_of(run, number).items()]
     judged = [(float(one[figure]), number, which) for number, which, one in results if figure in one]
     if not judged:
@@ -169,8 +172,8 @@ def _best(run: PipelineFolder, index: int, figure: str) -> Path | str:
 
 
 def _left(run: PipelineFolder, index: int, what: str) -> list[Path] | Path | None:
-    """The input `what` of stage `index`: the files from all earlier stages that provide it, or the folder of the
-    nearest one. Raises UsageError if there are no episodes."""
+    """Returns the input `what` of stage `index`: the files of all earlier stages that provide it, or the folder of the
+    nearest stage that does. Raises UsageError if there are no episodes."""
     folders = [run.folder(number) for number in range(index) if run.recipe.stage[number].kind in _LEFT_BY[what]]
     if what not in _FILES:
         # Synthesis that kept no task writes no shards.

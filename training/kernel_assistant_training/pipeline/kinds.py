@@ -1,4 +1,4 @@
-"""The kinds of stages: for each kind its command, its inputs and where it leaves its model."""
+"""The kinds of stages: for each kind its command, its inputs and the pattern of the files of its model."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from kernel_assistant_training.options.commands import COMMANDS
 class StageKind:
     """A kind of stage. `command` follows `python -m`; `options` is the dataclass of its options. `takes` are the
     options that the pipeline sets; of these, `needs` are required, and `arguments` are passed as words without a name.
-    `words` are always passed. `model` is a pattern of a file in the folder of a model that the stage leaves, "" if it
-    leaves none. Metrics and control files are in the subfolder `watched`. `spreads`: whether the stage can be launched
+    `words` are always passed. `model` is a pattern for a file in the folder of the model that the stage makes; "" if it
+    makes none. Metrics and control files are in the subfolder `watched`. `spreads`: whether the stage can be launched
     on several GPUs. `grows`: whether its output is usable even if the stage ends early. `timed`: whether its option
-    `seconds` covers all starts of the stage together or each start alone, which then gets the rest of the limit.
-    """
+    `seconds` limits all starts of the stage together, or each start, which then gets the rest of the stage's limit."""
 
     command: tuple[str, ...]
     options: type[Any]
@@ -33,7 +32,7 @@ class StageKind:
     timed: Literal["", "all starts", "each start"] = ""
 
     def model_in(self, folder: Path) -> Path | None:
-        """The newest model in the folder of a stage; None if there is none."""
+        """Returns the newest model in the folder of a stage; None if there is none."""
         return max((file.parent for file in folder.glob(self.model)), default=None) if self.model else None
 
 
@@ -63,7 +62,7 @@ KINDS: Mapping[str, StageKind] = {
 
 
 def words(options: Mapping[str, object]) -> list[str]:
-    """Options as command-line arguments; False and None are left out."""
+    """Returns options as command-line arguments; leaves out options that are None, False or an empty list."""
     arguments: list[str] = []
     for name, value in options.items():
         if value is None or value is False or value == []:

@@ -29,7 +29,7 @@ _LAST_LINES = 8
 
 
 class StageFailed(InternalError):
-    """A stage failed. `exit_code` is that of the stage's process."""
+    """Raised if a stage failed. `exit_code` is that of the stage's process."""
 
     def __init__(self, cause: str, next_step: str, code: int = InternalError.exit_code) -> None:
         super().__init__(cause, next_step)
@@ -38,7 +38,7 @@ class StageFailed(InternalError):
 
 class Pipeline:
     """Runs stages and reports their progress. `name` is the name of the exported model; `signals` are the numbers of
-    the signals received so far."""
+    the signals that this process has received."""
 
     def __init__(self, run: PipelineFolder, board: Board, name: str) -> None:
         self._run, self._board, self._name = run, board, name
@@ -48,8 +48,8 @@ class Pipeline:
         self._written, self._step = 0.0, 0
 
     def go(self, last: int) -> StopCause:
-        """Run all stages up to number `last` that are not done; returns why it ended. Raises StageFailed, UsageError
-        and StoreError, after writing the cause to the run's status."""
+        """Runs all stages up to number `last` that are not done; returns why the run ended. Raises StageFailed,
+        UsageError and StoreError, after writing the cause to the run's status."""
         index, folder = 0, self._run.path
         ask(folder, TrainingCommand.go_on)
         drop_half_a_line(folder / METRICS)
@@ -73,7 +73,7 @@ class Pipeline:
         return StopCause.itself
 
     def _stage(self, index: int) -> StopCause:
-        """Run one stage. Returns `StopCause.itself` if the next stage may begin, else why the run must stop."""
+        """Runs one stage. Returns `StopCause.itself` if the next stage may begin, else why the run must stop."""
         run, folder = self._run, self._run.folder(index)
         if self.signals or wish_of(run.path) is TrainingCommand.stop:
             return StopCause.interrupted if self.signals else StopCause.asked
@@ -94,8 +94,8 @@ class Pipeline:
         return self._finish(index, code, cause)
 
     def _observe(self, index: int, seconds: float, paused: bool) -> bool:
-        """Count the seconds of a running stage, copy its metrics and update the display and the status. Returns whether
-        the stage has reached its limit."""
+        """Adds `seconds` to the time of a running stage unless it is paused, copies its metrics, and updates display
+        and status. Returns whether the stage has reached its limit."""
         run, row, before = self._run, self._rows[index], self._progress
         copied, lines = copy_metrics(run.watched(index), run.path, before.copied)
         row.seconds = before.seconds + (0.0 if paused else seconds)
@@ -111,7 +111,8 @@ class Pipeline:
         return row.seconds >= row.limit
 
     def _finish(self, index: int, code: int, cause: StopCause) -> StopCause:
-        """Store the result of a stage whose process has ended; returns as `_stage` does. Raises StageFailed."""
+        """Stores the result of a stage whose process ended with exit code `code`; returns the same as `_stage`. Raises
+        StageFailed."""
         run, stage, log = self._run, self._run.recipe.stage[index], self._run.folder(index) / LOG
         if cause is StopCause.interrupted or (cause is StopCause.asked and not code):
             self._show(index, "stopped")

@@ -1,4 +1,4 @@
-"""The description of a recipe or a stage, printed by `--dry-run`; nothing is run."""
+"""Describes a recipe or a stage for `--dry-run`, without running anything."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kernel_assistant_training.pipeline.recipe import Recipe
 
 
 def plan(recipe: Recipe, out: Path) -> str:
-    """The description of a recipe. It has a row for each stage: its time limit, its folder in `out`, and its command
-    with the recipe's options."""
+    """Returns the description of a recipe. It has a row for each stage: its time limit, its folder in `out`, and its
+    command with the recipe's options."""
     rows = [("limit", "folder", "command")]
     for index, stage in enumerate(recipe.stage):
         command = " ".join([f"train {stage.kind}", *words(stage.options)])
@@ -27,8 +27,8 @@ def plan(recipe: Recipe, out: Path) -> str:
 
 
 def single(kind: str, given: Sequence[str]) -> str:
-    """The options of a stage that have a value, from the words `given` or by default. Raises UsageError for options
-    that the stage does not have."""
+    """Returns a description of the stage `kind`: its options that have a value, either from the words `given` or by
+    default. Raises UsageError for options that the stage does not have."""
     options = parsed_options(kind, given, kind)
     values = {one.opts[0]: getattr(options, str(one.name)) for one in command_of(type(options), kind, str).params}
     lines = [f"train {kind}"]

@@ -1,4 +1,4 @@
-"""The process of one stage. It ends when the pipeline ends, can be asked to stop, and is killed if it does not stop."""
+"""The process of one stage. It ends when the pipeline ends, can be told to stop, and is killed if it does not stop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class StopCause(str, Enum):
-    """Why a stage ended: by itself, by a command of the user (`control`), at its time limit, or by a signal. If several
+    """Why a stage ended: by itself, by a stop command of the user, at its time limit, or by a signal. If several causes
     apply, the last in this order counts."""
 
     itself = "ended"
@@ -37,7 +37,7 @@ DEADLINES = {StopCause.limit: (30.0, 45.0), StopCause.interrupted: (0.0, 30.0)}
 
 
 def start(command: Sequence[str], log: Path, lock: int, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start a command in a session of its own; returns its process. The output is appended to `log`, and the process
+    """Starts a command in a session of its own; returns its process. The output is appended to `log`, and the process
     inherits the open file `lock`. Raises StoreError."""
     parent = os.getpid()
     with boundary(StoreError, f"cannot start {command[0]} with its output in {log}"), log.open("ab") as output:
@@ -60,10 +60,10 @@ def wait(
     signals: Sequence[int],
     observe: Callable[[float, bool], bool],
 ) -> tuple[int, StopCause]:
-    """Wait until the process has ended. Returns its exit code, as a shell reports it, and why it ended. `stage` and
+    """Waits until the process has ended. Returns its exit code, as a shell reports it, and why it ended. `stage` and
     `run` are the folders with the status and control files of the stage and of the run; `signals` are the signals that
-    the pipeline has received. `observe` gets the seconds since its last call and whether the stage is paused, and
-    returns whether the time limit is reached."""
+    the pipeline has received. `observe` is called with the seconds since its last call and whether the stage is paused,
+    and returns whether the time limit is reached."""
     observed, since, repeated = time.monotonic(), 0.0, 0.0
     cause, passed_on, terminated = StopCause.itself, TrainingCommand.go_on, False
     try:

@@ -21,11 +21,11 @@ START = "start"
 
 class RecipeStage(Record, frozen=True, kw_only=True):
     """One stage of a recipe. `limit` is in seconds, over all starts. `kind` is equal to `name` by default. `of` is the
-    name of an earlier stage, whose model this stage starts from, or `start` for the recipe's base; "" means the nearest
-    earlier model. `models` names, in the same way, the models that an `eval` stage evaluates. `choose` is a metric of
-    earlier `eval` stages: this stage starts from the model for which the metric is highest. An `optional` stage is
-    skipped if it reaches its limit without a model. `options` are the options of the stage's command, with `_` for
-    `-`."""
+    name of an earlier stage, whose model this stage starts from, or `start` for the recipe's base; "" means the model
+    of the nearest earlier stage that has one. `models` names, in the same way, the models that an `eval` stage
+    evaluates. `choose` is a metric of earlier `eval` stages: this stage starts from the model for which the metric is
+    highest. An `optional` stage is skipped if it reaches its limit without a model. `options` are the options of the
+    stage's command, with `_` for `-`."""
 
     name: str
     limit: Annotated[float, msgspec.Meta(gt=0)]
@@ -75,7 +75,7 @@ class Recipe(Record, frozen=True, kw_only=True):
                     raise ValueError(f"stage {one.name}: {name!r} is no stage before it, and not `{START}`")
 
     def index(self, name: str) -> int:
-        """The index of a stage, from 0. Raises UsageError if the recipe has no such stage."""
+        """Returns the index of a stage, from 0. Raises UsageError if the recipe has no such stage."""
         names = [one.name for one in self.stage]
         if name not in names:
             raise UsageError(
@@ -89,8 +89,8 @@ class Recipe(Record, frozen=True, kw_only=True):
         return sum(one.limit for one in self.stage)
 
     def settings(self) -> dict[str, str]:
-        """The settings that must be the same when a run is started again: all but limits and `about`, as text, without
-        empty values."""
+        """Returns the settings that must be the same when a run is started again: all settings but limits and `about`,
+        as text, without empty values."""
         settings: dict[str, Any] = {name: getattr(self, name) for name in ("target", "base", "seed", "gpus", "threads")}
         settings["stages"] = ", ".join(one.name for one in self.stage)
         for one in self.stage:
@@ -100,7 +100,7 @@ class Recipe(Record, frozen=True, kw_only=True):
 
 
 def load(word: str) -> Recipe:
-    """A recipe of this package by its name, or a recipe from a TOML file. Raises UsageError."""
+    """Loads a recipe: a recipe of this package if `word` is its name, else the TOML file `word`. Raises UsageError."""
     known = sorted(path.stem for path in RECIPES.glob("*.toml"))
     path = RECIPES / f"{word}.toml" if word in known else Path(word)
     if not path.is_file():

@@ -1,4 +1,4 @@
-"""`report.md` of a run: each stage's metrics at its start and at its end, data, times and machine."""
+"""Writes `report.md` of a run: each stage's metrics at its start and at its end, data, times and machine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SPEED = ("faster_eager_rate", "episode_turns", "episode_tokens", "generated_tok
 
 
 def write_report(run: PipelineFolder) -> Path:
-    """Write the report of a run. Returns the report's path. Raises StoreError."""
+    """Writes the report of a run and returns its path. Raises StoreError."""
     parts = (
         _head(run),
         _table("Stages", ["stage", "state", ":time", ":limit", ":starts", "from", "left"], _stages(run)),
@@ -43,7 +43,8 @@ def write_report(run: PipelineFolder) -> Path:
 
 
 def _each(run: PipelineFolder, rows: Callable[[list[dict[str, Any]], Path], Iterable[Row]]) -> list[Row]:
-    """The rows that `rows` makes from the metrics and the folder of each stage, with the stage's name as first cell."""
+    """Returns the table rows that `rows` makes from the metrics and the folder of each stage, with the stage's name as
+    first cell."""
     return [
         (stage.name, *row)
         for index, stage in enumerate(run.recipe.stage)
@@ -52,7 +53,8 @@ def _each(run: PipelineFolder, rows: Callable[[list[dict[str, Any]], Path], Iter
 
 
 def _table(title: str, head: Sequence[str], rows: Sequence[Row]) -> str:
-    """A section with a table; "" without rows. Columns whose name begins with a colon are numbers."""
+    """Returns a section with a table, or "" if there are no rows. A colon before a column's name marks a column of
+    numbers."""
     rule = "|".join("---:" if name.startswith(":") else "---" for name in head)
     lines = [f"| {' | '.join(row)} |" for row in ([name.removeprefix(":") for name in head], *rows)]
     return "\n".join([f"## {title}", "", lines[0], f"|{rule}|", *lines[1:]]) if rows else ""
@@ -84,7 +86,7 @@ def _stages(run: PipelineFolder) -> list[Row]:
 
 
 def _figures(metrics: list[dict[str, Any]], _: Path) -> Iterator[Row]:
-    """Rows with the first and the last value of each metric, for each part of a stage."""
+    """Yields a row for each metric with its first and last value and the number of values, for each part of a stage."""
     for part in dict.fromkeys(str(line["stage"]) for line in metrics):
         lines = [numbers(line) for line in metrics if str(line["stage"]) == part]
         for name in (*FIRST, *_SPEED):
@@ -94,7 +96,8 @@ def _figures(metrics: list[dict[str, Any]], _: Path) -> Iterator[Row]:
 
 
 def _data(metrics: list[dict[str, Any]], folder: Path) -> Iterator[Row]:
-    """A row with counts of the training data that a stage produced, and of data that was left out, by reason."""
+    """Yields one row with counts of the training data that a stage produced, and of data that it left out, by reason;
+    yields nothing if there are no counts."""
     newest, sums = dict[str, float](), Counter[str]()
     for line in map(numbers, metrics):
         newest |= line
@@ -111,7 +114,7 @@ def _data(metrics: list[dict[str, Any]], folder: Path) -> Iterator[Row]:
 
 
 def _evaluations(run: PipelineFolder) -> str:
-    """The section with the results on held-out tasks, a row for each model."""
+    """Returns the report's section with the results on held-out tasks, a row for each model."""
     results = []
     for index in (index for index in range(len(run.recipe.stage)) if run.done(index)):
         for which, row in sorted(figures_of(run, index).items()):

@@ -54,31 +54,31 @@ class PipelineFolder:
         return stages.stage_folder(self.path, index, self.recipe.stage[index].name)
 
     def watched(self, index: int) -> Path:
-        """The folder with the stage's metrics, status and control file."""
+        """Returns the folder with the stage's metrics, status and control file."""
         return self.folder(index) / KINDS[self.recipe.stage[index].kind].watched
 
     def progress(self, index: int) -> StageProgress | None:
-        """The progress of a stage; None for a stage that has not begun."""
+        """Returns the progress of a stage; None for a stage that has not begun."""
         return stages.read_record(self.folder(index) / stages.PROGRESS, StageProgress)
 
     def done(self, index: int) -> StageDone | None:
-        """The result of a stage; None for a stage that is not finished."""
+        """Returns the result of a stage; None for a stage that is not finished."""
         return stages.read_record(self.folder(index) / stages.DONE, StageDone)
 
     def keep(self, index: int, record: StageProgress | StageDone) -> None:
-        """Write the progress or the result of a stage, atomically. Raises StoreError."""
+        """Writes the progress or the result of a stage, atomically. Raises StoreError."""
         name = stages.DONE if isinstance(record, StageDone) else stages.PROGRESS
         replace_file(self.folder(index) / name, encode(record), durable=True)
 
     def output(self, index: int) -> list[str]:
-        """The lines that a stage's processes printed. Before the lines of each start there is a line with its command,
-        as JSON."""
+        """Returns the lines that a stage's processes printed. Before the lines of each start there is a line with its
+        command, as JSON."""
         file = self.folder(index) / stages.LOG
         return file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else []
 
     def set_aside(self, first: int) -> Path | None:
-        """Move the folders of stage number `first` and of all later stages into a new folder. Returns the new folder,
-        or None if there is nothing to move. Raises UsageError if an earlier stage is not done, and StoreError."""
+        """Moves the folders of stage number `first` and of all later stages into a new folder. Returns the new folder,
+        or None if there is nothing to move. Raises UsageError if a stage before `first` is not done, and StoreError."""
         names = [one.name for one in self.recipe.stage]
         missing = [names[index] for index in range(first) if self.done(index) is None]
         if missing:

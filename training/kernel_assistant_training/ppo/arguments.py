@@ -1,4 +1,4 @@
-"""Converts the options of the command line to the options of the parts of a stage."""
+"""Converts the options of the command line to the options of the parts of the PPO code."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def play_of(arguments: PlayArguments) -> PlayOptions:
 
 
 def sources_of(arguments: SourceArguments) -> SourceOptions:
-    """The options of the task sources. Raises UsageError for an invalid weight."""
+    """Returns the options of the task sources. Raises UsageError for an invalid weight."""
     narrow = Narrow.of(arguments.only, arguments.level)
     return SourceOptions(arguments.synthesis, tuple(_weighted(word) for word in arguments.shards), narrow)
 
@@ -83,8 +83,8 @@ def engine_of(arguments: EngineArguments) -> EngineOptions:
 
 
 def _weighted(word: str) -> tuple[Path, float]:
-    """The folder and the weight (by default 1) of an argument `DIR` or `DIR=WEIGHT`. A folder's name may contain `=`.
-    Raises UsageError for an invalid weight."""
+    """Parses an argument `DIR` or `DIR=WEIGHT`; returns the folder and its weight (by default 1). A folder's name may
+    contain `=`. Raises UsageError for an invalid weight."""
     folder, sign, weight = word.rpartition("=")
     if not sign or Path(word).is_dir():
         return Path(word), 1.0

@@ -1,5 +1,5 @@
-"""Critic pre-training: the value head learns to predict the rewards of the actor's episodes, before the actor is
-trained."""
+"""Critic pre-training: before the actor is trained, the value head learns to predict the rewards of the actor's
+episodes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ from kernel_assistant_training.ppo.updates.update import Metrics, NotFiniteError
 
 @dataclass(frozen=True)
 class CriticOptions:
-    """`epochs` is the number of passes over the trajectories, `rate` the learning rate, `budget` the most tokens of a
-    batch. The fraction `share` of the tasks is held out. `gamma` and `lam` are γ and λ of the GAE targets, as for the
-    critic in PPO.
-    """
+    """The options of critic pre-training. `epochs` is the number of passes over the trajectories, `rate` the learning
+    rate, `budget` the most tokens of a batch. The fraction `share` of the tasks is held out. `gamma` and `lam` are γ
+    and λ of the GAE targets, as for the critic in PPO."""
 
     epochs: int = 10
     rate: float = 1e-3
@@ -49,11 +48,12 @@ def pretrain(
     *,
     first: int = 0,
 ) -> list[Metrics]:
-    """Train the value head alone. Returns the metrics before the first epoch and after each epoch; `report` gets them
+    """Trains the value head alone. Returns the metrics before the first epoch and after each epoch; `report` gets them
     too, and returns whether to continue.
 
-    `first` of the `options.epochs` epochs were done before. Trajectories are held out by whole tasks, so that the head
-    has seen none of their prompts. Raises UsageError if there are too few tasks, and NotFiniteError.
+    An earlier start has done the first `first` of the `options.epochs` epochs. All trajectories of a held-out task are
+    held out, so that the head has seen none of their prompts. Raises UsageError if there are too few tasks, and
+    NotFiniteError.
     """
     aside, rest = apart(trajectories, options.share, options.seed)
     if not aside or not rest:
@@ -72,8 +72,8 @@ def pretrain(
 
 
 def apart(trajectories: Sequence[Trajectory], share: float, seed: int) -> tuple[list[Trajectory], list[Trajectory]]:
-    """Two lists: the trajectories of a random fraction `share` of the tasks, and the trajectories of the other
-    tasks."""
+    """Splits trajectories by task. Returns two lists: the trajectories of a random fraction `share` of the tasks, and
+    those of all other tasks."""
     keys = sorted({one.key for one in trajectories})
     aside = set(Random(seed).sample(keys, round(share * len(keys))))
     return [one for one in trajectories if one.key in aside], [one for one in trajectories if one.key not in aside]

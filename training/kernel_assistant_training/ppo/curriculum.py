@@ -1,4 +1,5 @@
-"""A curriculum from tasks of one operator to tasks of five, by pass rate. Pure; docs/training.md has the rule."""
+"""A curriculum from tasks of one operator to tasks of five, driven by the pass rate. Pure; docs/training.md has the
+rule."""
 
 from __future__ import annotations
 
@@ -14,10 +15,9 @@ NEWEST = 2.0
 
 
 class CurriculumProgress(Record, frozen=True, kw_only=True):
-    """Tasks have at most `operators` operators; 0 means that there is no curriculum. `episodes` is the number of
-    episodes since the last decision whose task had exactly `operators` operators; in `passed` of them a candidate was
-    correct.
-    """
+    """The progress of the curriculum. Tasks have at most `operators` operators; 0 means that there is no curriculum.
+    `episodes` counts the episodes since the last decision whose task had exactly `operators` operators; `passed` counts
+    those of them in which a candidate was correct."""
 
     operators: int = 0
     episodes: int = 0
@@ -29,25 +29,24 @@ class CurriculumProgress(Record, frozen=True, kw_only=True):
         return self.passed / self.episodes if self.episodes else None
 
     def weights(self, numbers: Iterable[int]) -> dict[int, float]:
-        """For each of these numbers of operators, the relative weight with which its tasks are drawn. Larger numbers
-        than the curriculum allows are left out."""
+        """Returns for each of these numbers of operators the relative weight with which its tasks are drawn. Numbers
+        larger than the curriculum allows are left out."""
         if not self.operators:
             return dict.fromkeys(numbers, 1.0)
         return {one: NEWEST if one == self.operators else 1.0 for one in numbers if one <= self.operators}
 
     def after(self, played: Iterable[tuple[int, bool]]) -> Self:
-        """The progress after the episodes `played`: pairs of the number of operators and whether a candidate was
-        correct."""
+        """Returns the progress after the episodes `played`: pairs of the number of operators and whether a candidate
+        was correct."""
         newest = [passed for operators, passed in played if operators == self.operators]
         return type(self)(
             operators=self.operators, episodes=self.episodes + len(newest), passed=self.passed + sum(newest)
         )
 
     def looked_at(self, threshold: float, numbers: Sequence[int]) -> Self:
-        """The progress after a decision, which is made once `EPISODES` episodes were counted. If the pass rate is at
-        least `threshold`, `operators` becomes the next larger one of `numbers` (ascending). The counts begin anew in
-        either case.
-        """
+        """Returns the progress after a decision; before `EPISODES` episodes were counted, no decision is made. If the
+        pass rate is at least `threshold`, `operators` becomes the next larger one of `numbers` (ascending). After a
+        decision the counts start from 0."""
         if self.episodes < EPISODES:
             return self
         harder = [one for one in numbers if one > self.operators]

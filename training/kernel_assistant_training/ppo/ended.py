@@ -23,10 +23,10 @@ WORDS = ("right", *(word for word in dict.fromkeys(_OF_OUTCOME.values()) if word
 
 
 def ended(one: Trajectory) -> str:
-    """How an episode ended, as one of `WORDS`: "void" (the judge was lost, or other work disturbed every measurement);
-    "right" (a candidate was correct); "cut_off" (the last reply or the conversation reached its token limit); a word
-    for the outcome of the last candidate; "unread" (the last reply's call could not be parsed); "nothing" (no call, or
-    finished without a candidate)."""
+    """Returns how an episode ended, as one of `WORDS`: "void" (the judge was lost, or other work disturbed every
+    measurement); "right" (a candidate was correct); "cut_off" (the last reply or the conversation reached its token
+    limit); a word for the outcome of the last candidate; "unread" (the last reply's call could not be parsed);
+    "nothing" (the model made no call, or finished without a candidate)."""
     if one.void:
         return "void"
     if one.reward.correct:
@@ -39,6 +39,6 @@ def ended(one: Trajectory) -> str:
 
 
 def endings(trajectories: Iterable[Trajectory]) -> dict[str, int]:
-    """The number of episodes that ended with each word, under the name `ended_WORD`."""
+    """Returns the number of episodes that ended with each word of `WORDS`, under the name `ended_WORD`."""
     counted = Counter(map(ended, trajectories))
     return {f"ended_{word}": counted[word] for word in WORDS}

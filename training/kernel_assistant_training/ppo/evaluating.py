@@ -1,4 +1,4 @@
-"""Evaluates models on held-out tasks: one greedy attempt, and the best of several."""
+"""Evaluates models on held-out tasks, by one greedy attempt and by the best of several attempts."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ GREEDY, SAMPLED = 1, 2
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """`models` maps numbers, which identify the results, to models' folders. On each of `tasks` held-out tasks a model
-    makes `attempts` attempts: the first is greedy, the others are sampled. Episodes, evaluations and logs go to `out`;
-    evaluations in the files `known` are reused."""
+    """The options of an evaluation. `models` maps numbers, which identify the results, to models' folders. On each of
+    `tasks` held-out tasks a model makes `attempts` attempts: the first is greedy, the others are sampled. Episodes,
+    evaluations and logs go to `out`; evaluations in the files `known` are reused."""
 
     models: Mapping[int, Path]
     out: Path
@@ -56,20 +56,19 @@ class EvaluateOptions:
     engine: EngineOptions = field(default_factory=EngineOptions)
 
     def kind(self) -> str:
-        """A hash of the settings that must be equal for episodes to be comparable. Episodes with other settings are
-        stored in another folder.
-        """
+        """Returns a hash of the settings that must be equal for episodes to be comparable. Episodes with other settings
+        are stored in another folder."""
         asked = {"play": asdict(self.play), "target": self.target, "seed": self.seed, "sources": self.sources.asked()}
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:8]
 
 
 class ModelScore(Record, frozen=True, kw_only=True):
-    """The result of a model on `tasks` of `asked_tasks` held-out tasks; the other tasks could not be evaluated. Rates
-    are shares of tasks, and rewards are means. `pass_rate` and `reward` are of the greedy attempt. `best_pass_rate`,
-    `best_reward` and the rates of being 5% faster are of the best of `attempts` attempts; `faster_compile_rate` is None
-    if the reward does not measure `torch.compile`. `sampled_pass_rate` is the share of sampled attempts that are
-    correct. `void` is the number of attempts during which the judge was lost; these do not count.
-    """
+    """The result of a model on `tasks` held-out tasks; `asked_tasks` were wanted, but some could not be evaluated.
+    Rates are shares of tasks, and rewards are means. `pass_rate` and `reward` are those of the greedy attempt.
+    `best_pass_rate`, `best_reward` and the rates of being 5% faster are those of the best of `attempts` attempts;
+    `faster_compile_rate` is None if the reward does not measure `torch.compile`. `sampled_pass_rate` is the share of
+    sampled attempts that are correct. `void` is the number of attempts during which the judge was lost; these attempts
+    do not count."""
 
     checkpoint: int
     model: str
@@ -92,8 +91,8 @@ class ModelScore(Record, frozen=True, kw_only=True):
 
 
 def evaluate(options: EvaluateOptions) -> Iterator[ModelScore]:
-    """Yields the score of each model when it is done. Stored episodes are not played again, and known evaluations are
-    reused, also across models. Raises the project's errors."""
+    """Yields the score of each model when it is done. Episodes that are stored are not played again, and known
+    evaluations are reused, also those of other models. Raises the project's errors."""
     chosen = MixedSource(options.target, options.sources).tasks(
         options.tasks, Random(f"evaluation {options.seed}"), wanted="held_out"
     )
@@ -158,8 +157,8 @@ def _engine(options: EvaluateOptions, actor: Actor, model: Path, rows: int, spee
 
 
 def figures_of(first: Sequence[Trajectory], more: Sequence[Trajectory]) -> dict[str, Any]:
-    """The metrics of `ModelScore`, from the greedy attempts `first` and the sampled attempts `more`. A task counts if
-    at least one attempt is not void."""
+    """Returns the metrics of `ModelScore`, computed from the greedy attempts `first` and the sampled attempts `more`. A
+    task counts if at least one attempt is not void."""
     played: dict[str, list[Trajectory]] = {}
     for one in (*first, *more):
         if not one.void:
@@ -181,7 +180,7 @@ def figures_of(first: Sequence[Trajectory], more: Sequence[Trajectory]) -> dict[
 
 
 def _shape(actor: Actor) -> dict[str, Any]:
-    """The model's configuration: models with equal configurations can share an engine."""
+    """Returns the model's configuration without its name. Models with equal configurations can share an engine."""
     config: dict[str, Any] = actor.model.config.to_dict()
     return {name: value for name, value in config.items() if name != "_name_or_path"}
 

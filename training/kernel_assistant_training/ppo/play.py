@@ -1,5 +1,5 @@
-"""One episode for training: the agent's own policy is played, and a scheduler provides replies and evaluations in
-rounds."""
+"""Plays one episode for training: the agent's own policy runs unchanged, and a scheduler provides replies and
+evaluations in rounds."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ from kernel_assistant_training.reply import CONTEXT, MOST_REPLY
 @dataclass(frozen=True)
 class PlayOptions:
     """Options of an episode. It has up to `turns` replies of at most `reply` tokens each, in a context of `context`
-    tokens. `scheme` is the reward scheme. Temperature 1 samples from the policy itself; 0 is for evaluations. On the
-    `clock` "nominal", conversations contain computed times (`nominal.py`); UsageError if the scheme rewards speed
-    then."""
+    tokens. `scheme` is the reward scheme. Temperature 1 samples from the policy itself; 0 is for evaluations. With the
+    `clock` "nominal", conversations contain computed times (`nominal.py`). Raises UsageError if the clock is nominal
+    and the scheme rewards speed."""
 
     scheme: str = "milestone"
     turns: int = 1
@@ -66,8 +66,8 @@ class PlayOptions:
 
 
 class GrowingProfile(FullProfile):
-    """The full profile for training. Messages stay as they were sampled. Calls after a reply's first evaluation are
-    ignored, because they were written without knowing its result."""
+    """The full profile for training. It does not shorten or change earlier messages. Calls after a reply's first
+    evaluation are ignored, because the model wrote them without knowing its result."""
 
     compacts = False
 
@@ -78,8 +78,8 @@ class GrowingProfile(FullProfile):
 
 
 class RoundClient:
-    """A `ModelClient` whose replies come from the rounds of a scheduler, with a seed for each episode and turn.
-    `cut_off`: whether the last reply reached its token limit."""
+    """A `ModelClient` whose replies a scheduler generates in rounds, with a seed for each episode and turn. `cut_off`:
+    whether the last reply reached its token limit."""
 
     name = "trained"
 
@@ -91,7 +91,7 @@ class RoundClient:
         self.cut_off = False
 
     def complete(self, request: Request, cancelled: Callable[[], bool]) -> Message:
-        """The model's next reply. Raises PolicyError if the conversation fills the context."""
+        """Returns the model's next reply. Raises PolicyError if the conversation fills the context."""
         prompt = self.spoken.prompt(request.messages, request.tools)
         most = min(request.max_tokens, self.context_tokens - len(prompt))
         if most < 1:
@@ -127,7 +127,7 @@ class IterationContext:
 
 
 def play(slot: ConversationSlot, task: Task, opened: OpenedTask, number: int, setting: IterationContext) -> Trajectory:
-    """Play episode `number` of a task to its end; returns its trajectory. Raises the exceptions of the scheduler."""
+    """Plays episode `number` of a task to its end; returns its trajectory. Raises the exceptions of the scheduler."""
     seed = f"{setting.run_seed} {setting.iteration} {task.key} {number}"
     client = RoundClient(slot, setting.speech, setting.options, seed)
     with tempfile.TemporaryDirectory(prefix="kernel-assistant-episode-") as folder:
@@ -165,7 +165,8 @@ class _Episode:
         self._void = False
 
     def _profile(self, workspace: Workspace) -> ToolProfile:
-        """The profile of the conversation. The files that its prompt refers to are added to the workspace first."""
+        """Returns the profile of the conversation. For the full profile, first adds the files that its prompt refers to
+        to the workspace."""
         if self._setting.options.profile == "compact":
             return CompactProfile(workspace, self._opened.device.target, self._opened.graph)
         workspace.add_reference("module.py", self._task.kernel_task.content)
@@ -209,14 +210,15 @@ class _Episode:
         ).run()
 
     def _next(self, view: EpisodeView) -> PolicyAction:
-        """The policy's next action. A conversation that fills the context ends the episode."""
+        """Returns the policy's next action. A conversation that fills the context ends the episode."""
         try:
             return self._policy.step(view)
         except PolicyError as error:
             raise Stop(StopReason.tokens) from error
 
     def _judged(self, action: PolicyAction, turn: int) -> Iterator[tuple[Candidate, Evaluation]]:
-        """The action's candidate with its evaluation. The evaluation pool reuses evaluations of repeated candidates."""
+        """Yields the action's only candidate with its evaluation. The evaluation pool reuses evaluations of repeated
+        candidates."""
         (candidate,) = action.candidates
         yield candidate, self._asked(candidate, action.tier)
 
@@ -235,9 +237,8 @@ class _Episode:
         )
 
     def _confirmed(self) -> Evaluation | None:
-        """The evaluation of the best candidate in the full tier; None if it cannot raise the reward above that of the
-        quick tier.
-        """
+        """Returns the evaluation of the best candidate in the full tier; None if it cannot raise the reward above that
+        of the quick tier."""
         best = EvaluatedCandidates(tuple(step for step in self._steps if not step.evaluations[0].residual)).finalists()[
             :1
         ]
@@ -250,8 +251,8 @@ class _Episode:
 
 
 def asked_for(transcript: Transcript) -> tuple[str, ...]:
-    """A word for each reply: "evaluate" (a candidate was evaluated), "finish", "idle" (no call), "schema" (a call, plan
-    or head of directives that could not be parsed, or another role's turn that the model wrote), or "tool" (another
+    """Returns a word for each reply: "evaluate" (a candidate was evaluated), "finish", "idle" (no call), "schema" (a
+    call, plan or directive lines that could not be parsed, or the model wrote another role's turn), or "tool" (another
     tool of the full profile)."""
     known = tuple(tool["function"]["name"] for tool in transcript.tools)
     kinds = []
@@ -265,8 +266,7 @@ def asked_for(transcript: Transcript) -> tuple[str, ...]:
 
 
 def _asked_without_judge(message: Message, tools: Sequence[str]) -> str:
-    """The word of `asked_for` for a reply that led to no evaluation. If `tools` is empty, the profile is the compact
-    one."""
+    """Returns the word of `asked_for` for a reply that led to no evaluation. Empty `tools` mean the compact profile."""
     calls = calls_of(message, tools) if tools else calls_of(message, ("evaluate", "finish"))[:1]
     unread = not tools and (code_of(message.content) is not None or plan_of(message.content) is not None)
     if unread or any(call.problem or call.name == "evaluate" for call in calls):

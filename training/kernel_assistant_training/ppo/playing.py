@@ -27,16 +27,16 @@ ITERATION = 1
 
 
 def episodes_of(options: CriticArguments | RftArguments) -> list[Trajectory]:
-    """The episodes stored in the folders `trajectories`. Without such folders, the model plays episodes with these
-    options."""
+    """Returns the episodes stored in the folders `options.trajectories`. Without such folders, the model plays episodes
+    with these options."""
     if options.trajectories:
         return [one for folder in options.trajectories for one in TrajectoryStore(folder).all()]
     return _played(options)
 
 
 def _played(options: CriticArguments | RftArguments) -> list[Trajectory]:
-    """Plays the episodes: of `options.prompts` prompts, which other stages play too, or else of `options.tasks` tasks.
-    Episodes that are stored already are not played again."""
+    """Plays episodes and returns them: of `options.prompts` tasks, which are the same in other stages, or else of
+    `options.tasks` random tasks. Episodes that are stored already are not played again."""
     there, play = MixedSource(options.target, sources_of(options)), play_of(options)
     chosen = (
         there.prompts(options.prompts, options.seed)

@@ -1,4 +1,4 @@
-"""The reward of an episode: pure functions of `Evaluation`s.
+"""Computes the reward of an episode, by pure functions of `Evaluation`s.
 
 An evaluation in the quick tier can earn 1 at most; `Reward` rejects a larger value that does not come from the full
 tier. The scheme "milestone" is that of arXiv:2602.24286, here called "the paper".
@@ -21,8 +21,8 @@ SLOWEST, FASTEST = 0.1, 10.0
 
 
 class Reward(Record, frozen=True, kw_only=True):
-    """The reward `value` of a candidate under `scheme`, for an evaluation in `tier`. `correct` and the speed-ups are
-    those of the evaluation; a speed-up of 0 was not measured."""
+    """The reward `value` of a candidate under `scheme`, for an evaluation in `tier`. `correct`, `timed` and the
+    speed-ups are those of the evaluation; a speed-up that was not measured is 0."""
 
     scheme: str
     value: float
@@ -63,8 +63,9 @@ Worth = Callable[[Evaluation, int], float]
 
 
 def milestone(evaluation: Evaluation, code_bytes: int) -> float:
-    """1 if correct; 2 if also 5% faster than eager PyTorch; 3 if also 5% faster than `torch.compile`. The speed-up's
-    interval must also lie above 1: among many equally fast candidates, some measure 5% faster by chance."""
+    """Returns 1 for a correct candidate; 2 if it is also 5% faster than eager PyTorch; 3 if it is also 5% faster than
+    `torch.compile`. The interval of the speed-up must also lie above 1: among many equally fast candidates, some
+    measure 5% faster by chance."""
     timing = evaluation.timing
     if timing is None or not _faster(timing.speedup_vs_eager, timing.speedup_vs_eager_ci):
         return CORRECT
@@ -76,8 +77,8 @@ def _faster(speedup: float, interval: tuple[float, float] | None) -> bool:
 
 
 def ratio(evaluation: Evaluation, code_bytes: int) -> float:
-    """The speed-up over `torch.compile`, as in the paper's ablation. If it is unknown: the speed-up over eager, else
-    1."""
+    """Returns the speed-up over `torch.compile`, as in the paper's ablation. If that is unknown: the speed-up over
+    eager, or 1 without times. The result is limited to `SLOWEST` … `FASTEST`."""
     eager, compiled = speedups(evaluation.timing)
     return min(max(compiled or eager or CORRECT, SLOWEST), FASTEST)
 
@@ -121,15 +122,15 @@ SCHEMES: Mapping[str, Worth] = {
 
 
 def speedups(timing: Timing | None) -> tuple[float, float]:
-    """The speed-ups over eager and over `torch.compile`; a speed-up of 0 was not measured."""
+    """Returns the speed-ups over eager and over `torch.compile`; a speed-up that was not measured is 0."""
     if timing is None:
         return 0.0, 0.0
     return timing.speedup_vs_eager, timing.speedup_vs_compile or 0.0
 
 
 def reward(evaluation: Evaluation, scheme: str, code_bytes: int = 0) -> Reward:
-    """The reward of one evaluation. A candidate with residual calls gets the same reward as a wrong candidate, as in
-    the paper. Raises ValueError for an inconclusive evaluation: it has no reward, and its episode is void."""
+    """Returns the reward of one evaluation. A candidate with residual calls gets the same reward as a wrong candidate,
+    as in the paper. Raises ValueError for an inconclusive evaluation, which has no reward; its episode is void."""
     if evaluation.outcome is Outcome.inconclusive:
         raise ValueError("an inconclusive evaluation has no reward")
     right = (
@@ -151,7 +152,7 @@ def reward(evaluation: Evaluation, scheme: str, code_bytes: int = 0) -> Reward:
 
 
 def highest_tier(scheme: str, clock: str) -> Tier:
-    """The highest tier in which a reward scheme needs evaluations. With the `clock` "nominal" no timed tier is
+    """Returns the highest tier in which a reward scheme needs evaluations. With the `clock` "nominal" no timed tier is
     needed."""
     if needs_full(scheme):
         return Tier.full
@@ -159,14 +160,14 @@ def highest_tier(scheme: str, clock: str) -> Tier:
 
 
 def needs_full(scheme: str) -> bool:
-    """Whether the full tier can change a reward; for "correctness" the quick tier is enough."""
+    """Whether an evaluation in the full tier can change a reward; for the scheme "correctness" the quick tier is
+    enough."""
     return scheme != "correctness"
 
 
 def faster_than_compile(rewards: Sequence[Reward]) -> float | None:
-    """The share of rewards whose candidate is correct and 5% faster than `torch.compile`; None if the scheme does not
-    measure that.
-    """
+    """Returns the share of rewards whose candidate is correct and 5% faster than `torch.compile`; None if the scheme
+    does not measure that."""
     if not any(needs_full(one.scheme) for one in rewards):
         return None
     return sum(one.correct and one.speedup_vs_compile >= FASTER for one in rewards) / len(rewards)
@@ -175,10 +176,9 @@ def faster_than_compile(rewards: Sequence[Reward]) -> float | None:
 def of_episode(
     judged: Sequence[tuple[Candidate, Evaluation]], scheme: str, confirmed: Evaluation | None = None
 ) -> Reward:
-    """The highest reward among an episode's evaluations; −1 without a candidate. If the best candidate has an
-    evaluation in the full tier (`confirmed`), only that evaluation counts: a kernel that is correct in the quick tier
-    and wrong in the full tier is wrong.
-    """
+    """Returns the highest reward among an episode's evaluations; −1 without a candidate. If the best candidate was
+    evaluated in the full tier (`confirmed`), only that evaluation counts: a kernel that is correct in the quick tier
+    and wrong in the full tier is wrong."""
     sizes = {one.hash(): sum(len(text.encode()) for text in one.sources.values()) for one, _ in judged}
     evaluations = [confirmed] if confirmed is not None else [evaluation for _, evaluation in judged]
     rewards = [reward(one, scheme, sizes.get(one.candidate, 0)) for one in evaluations]

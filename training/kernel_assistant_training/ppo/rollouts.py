@@ -25,9 +25,8 @@ from kernel_assistant_training.ppo.updates.update import Metrics
 
 @dataclass(frozen=True)
 class RolloutBatch:
-    """`trajectories` in the order of tasks and episodes, including trajectories that were stored earlier; `figures` are
-    metrics of generation and evaluation.
-    """
+    """The result of playing episodes. `trajectories` are in the order of tasks and episodes, and include trajectories
+    that were stored earlier; `figures` are metrics of generation and evaluation."""
 
     trajectories: list[Trajectory]
     figures: Metrics
@@ -90,13 +89,14 @@ class Rollouts:
 
 
 def builders() -> int:
-    """The number of compilers that run at once on this machine."""
+    """Returns the number of compilers that run at once on this machine."""
     return max(1, len(os.sched_getaffinity(0)))
 
 
 def figures_of(trajectories: Sequence[Trajectory]) -> Metrics:
-    """Metrics of episodes: means, rates, and counts by ending. Rates are shares of episodes; an episode counts as
-    faster from a speed-up of 5% on. `faster_compile_rate` is missing if the reward does not measure `torch.compile`."""
+    """Returns metrics of episodes: means, rates, and counts by ending. Rates are shares of episodes; an episode counts
+    as faster from a speed-up of 5% on. `faster_compile_rate` is missing if the reward does not measure `torch.compile`.
+    """
     count = max(len(trajectories), 1)
     rewards = [one.reward.value for one in trajectories]
     mean = sum(rewards) / count

@@ -1,8 +1,8 @@
-"""Many conversations in rounds: all conversations that wait for a reply get their replies together, then all candidates
-are evaluated together.
+"""Runs many conversations in rounds: all conversations that wait for a reply get their replies together, then all
+candidates are evaluated together.
 
-Each conversation is a thread, which waits for the scheduler. So the agent's own loop runs unchanged, the decoder has
-full batches, and generation and evaluation never overlap.
+Each conversation is a thread that waits for the scheduler. So the agent's own loop runs unchanged, the decoder has full
+batches, and generation and evaluation never overlap.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class RoundScheduler(Generic[T]):
         self.spent = RoundTimes()
 
     def play(self, conversations: Sequence[Callable[[ConversationSlot], T]], ended: Callable[[int, T], None]) -> None:
-        """Run all conversations to their end. `ended` is called with the number and the result of each conversation, in
-        the caller's thread.
+        """Runs all conversations to their end. `ended` is called with the number and the result of each conversation,
+        in the caller's thread.
 
         If a conversation raises an exception, the other conversations are ended and the exception is raised here.
         """
@@ -121,7 +121,7 @@ class RoundScheduler(Generic[T]):
             self.spent.judging += time.monotonic() - began
 
     def _fail(self, error: BaseException) -> None:
-        """Raise the error in all conversations, in each as soon as it waits."""
+        """Raises the error in all conversations, in each as soon as it waits."""
         with self._changed:
             while self._live:
                 waiting: list[Future[Any]] = [one[2] for one in self._prompts] + [one[2] for one in self._candidates]
@@ -134,9 +134,8 @@ class RoundScheduler(Generic[T]):
 def _served(
     waiting: list[tuple[int, Request, Future[Response]]], serve: Callable[[Sequence[Request]], list[Response]]
 ) -> list[Response]:
-    """Answers all waiting requests, in the order of their conversations. If `serve` fails, the requests keep
-    waiting.
-    """
+    """Answers all waiting requests, in the order of their conversations, and returns the answers. If `serve` fails, the
+    requests keep waiting."""
     asked = sorted(waiting, key=lambda one: one[0])
     answers = serve([wanted for _, wanted, _ in asked])
     # A conversation may send its next request as soon as it has its answer.
@@ -147,17 +146,16 @@ def _served(
 
 
 class ConversationSlot:
-    """A conversation's access to the scheduler."""
+    """The object through which one conversation requests replies and evaluations from the scheduler."""
 
     def __init__(self, scheduler: RoundScheduler[Any], number: int) -> None:
         self._scheduler, self._number = scheduler, number
 
     def reply(self, prompt: Prompt) -> Reply:
-        """The model's reply to `prompt`. Waits until all other conversations wait, too."""
+        """Returns the model's reply to `prompt`. Blocks until all other conversations wait for the scheduler, too."""
         return self._scheduler.reply(self._number, prompt)
 
     def evaluation(self, asked: EvaluationRequest) -> Evaluation | None:
-        """The evaluation of a candidate; None if the judge was lost or other work disturbed every measurement. Waits
-        until all other conversations wait, too.
-        """
+        """Returns the evaluation of a candidate; None if the judge was lost or other work disturbed every measurement.
+        Blocks until all other conversations wait for the scheduler, too."""
         return self._scheduler.evaluation(self._number, asked)

@@ -29,8 +29,8 @@ _OF_A_RUN = ("state.json", "run.json", "status.json", "figures.json")
 
 
 class PpoState(Record, frozen=True, kw_only=True):
-    """The state after iteration number `iteration`, which is also the number of its checkpoint. Random numbers follow
-    from the run's seed and the next iteration's number; the optimiser's moments are not kept."""
+    """The state after iteration number `iteration`, which is also the number of its checkpoint. The random numbers of
+    the next iteration follow from the run's seed and the iteration's number; the optimiser's moments are not saved."""
 
     iteration: int = 0
     kl_coefficient: float = 0.0
@@ -45,28 +45,27 @@ class PpoRunFolder:
     """The folder of a PPO or critic run. Used by one process at a time. Raises StoreError if the disk is full."""
 
     def __init__(self, path: Path, asked: Mapping[str, Any], keep_every: int = 0) -> None:
-        """Create the folder or continue its run. The first and the two newest checkpoints are kept, and between them
-        one checkpoint for every `keep_every` iterations. Raises UsageError if the folder belongs to a run with other
-        settings.
-        """
+        """Creates the folder or continues its run; `asked` are the run's settings. The first and the two newest
+        checkpoints are kept, and between them one checkpoint for every `keep_every` iterations. Raises UsageError if
+        the folder belongs to a run with other settings."""
         self.path, self._keep_every = path, keep_every
         claim_run(path, asked)
 
     def latest(self) -> tuple[Path, PpoState] | None:
-        """The newest checkpoint and its state; None if there is no checkpoint."""
+        """Returns the newest checkpoint and its state; None if there is no checkpoint."""
         checkpoints = self._checkpoints()
         if not checkpoints:
             return None
         return checkpoints[-1], msgspec.json.decode((checkpoints[-1] / "state.json").read_bytes(), type=PpoState)
 
     def first(self) -> Path | None:
-        """The oldest checkpoint, which has the model that the run began with, even if its base has moved. None if there
-        is no checkpoint."""
+        """Returns the oldest checkpoint, or None if there is no checkpoint. It has the model that the run began with,
+        even if the folder of the run's base has moved."""
         return next(iter(self._checkpoints()), None)
 
     def save(self, actor: Actor, around: Path, state: PpoState) -> Path:
-        """Write a checkpoint: weights, the other files of the model folder `around`, and the state. Returns its folder.
-        A failure leaves earlier checkpoints intact."""
+        """Writes a checkpoint: weights, the other files of the model folder `around`, and the state. Returns its
+        folder. A failure leaves earlier checkpoints intact."""
         folder = self.path / f"checkpoint-{state.iteration:06}"
         partial = folder.with_suffix(".partial")
         with written(folder):
@@ -85,7 +84,7 @@ class PpoRunFolder:
         return folder
 
     def named(self) -> str:
-        """A text that names the newest checkpoint, for messages that say where training can continue."""
+        """Returns a text that names the newest checkpoint, for messages that say where training can continue."""
         return last_checkpoint(next(reversed(self._checkpoints()), None))
 
     def _checkpoints(self) -> list[Path]:
@@ -93,7 +92,7 @@ class PpoRunFolder:
 
 
 def copy_around(source: Path, target: Path) -> None:
-    """Copy vocabulary, template and configuration of the model folder `source` to `target`."""
+    """Copies vocabulary, template and configuration of the model folder `source` to `target`."""
     for pattern in _AROUND:
         for file in source.glob(pattern):
             if file.name not in _OF_A_RUN and not _WEIGHTS.fullmatch(file.name):

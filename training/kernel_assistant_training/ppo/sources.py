@@ -30,8 +30,8 @@ class SourceOptions:
     narrow: Narrow = field(default_factory=Narrow)
 
     def asked(self) -> dict[str, Any]:
-        """The settings that must be the same when a run is started again. Folders may move, so their paths are not
-        included."""
+        """Returns the settings that must be the same when a run is started again. Folders may move, so their paths are
+        not included."""
         weights = [weight for _, weight in self.shards]
         return {
             "synthesis": self.synthesis,
@@ -43,10 +43,11 @@ class SourceOptions:
 
 class TaskSource(Protocol):
     def levels(self, wanted: str) -> Sequence[int]:
-        """The numbers of operators that the source's tasks in split `wanted` have, ascending."""
+        """Returns the numbers of operators that the source's tasks in split `wanted` have, ascending."""
 
     def draw(self, random: Random, weights: Weights, wanted: str, seen: set[str]) -> Task | None:
-        """A task of split `wanted` whose key is not in `seen`; None if no such task is left."""
+        """Draws a task of split `wanted` whose key is not in `seen`, and adds its key to `seen`. `weights` are the
+        relative weights of the numbers of operators. Returns None if no such task is left."""
 
 
 class SynthesisSource:
@@ -103,8 +104,8 @@ class ShardSource:
         return None
 
     def _task(self, row: dict[str, Any]) -> Task | None:
-        """The row's task; None if the task contradicts the row's key or split. The split is recomputed, so that no
-        shard can bring in held-out tasks."""
+        """Returns the row's task; None if the task contradicts the row's key or split. The split is recomputed, so that
+        no shard can bring in held-out tasks."""
         try:
             graph = graph_of(row)
             task = of_graph(graph, self._target, row["operator_count"], text=row["text"])
@@ -139,9 +140,8 @@ class MixedSource:
         return sorted({level for source, _ in self._weighted for level in source.levels(wanted)})
 
     def prompts(self, count: int, seed: int) -> list[Task]:
-        """`count` tasks of the training split, the same in every stage of a run with this seed. Raises UsageError if
-        the sources have no task to train on.
-        """
+        """Returns `count` tasks of the training split, the same in every stage of a run with this seed. Raises
+        UsageError if the sources have no task to train on."""
         return self.tasks(count, Random(f"prompts {seed}"))
 
     def tasks(
@@ -152,10 +152,9 @@ class MixedSource:
         weights: Callable[[Sequence[int]], Weights] | None = None,
         wanted: str = "train",
     ) -> list[Task]:
-        """`count` different tasks of a split, determined by `random`; fewer if the sources have no more. `weights`
-        gives the weight of each number of operators, equal by default. Raises UsageError if the sources have no task to
-        train on.
-        """
+        """Returns `count` different tasks of split `wanted`, determined by `random`; fewer if the sources have no more.
+        `weights` returns the relative weight of each number of operators, by default equal. Raises UsageError if the
+        sources have no task to train on."""
         levels = self.levels(wanted)
         chosen = weights(levels) if weights else dict.fromkeys(levels, 1.0)
         left, seen, tasks = list(self._weighted), set[str](), list[Task]()

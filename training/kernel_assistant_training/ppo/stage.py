@@ -1,4 +1,4 @@
-"""A stage of PPO: runs its iterations, from the first iteration or from the newest checkpoint on."""
+"""A stage of PPO: runs its iterations, beginning with the first or after the newest checkpoint."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ class StageOptions:
     shard: bool = False
 
     def asked(self) -> dict[str, Any]:
-        """The settings that must be the same when a run is started again: all that change what is learned. The base is
-        not included, because a run continues from its own checkpoints."""
+        """Returns the settings that must be the same when a run is started again: all settings that change what is
+        learned. The base is not included, because a run continues from its own checkpoints."""
         free = ("base", "out", "iterations", "workers", "rows", "python", "cache", "evaluate_every", "keep_every")
         settings: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str)) | {"sources": self.sources.asked()}
         settings["lora"] = self.model.lora
@@ -88,9 +88,9 @@ class StageOptions:
 
 
 def run(options: StageOptions, given: Sequence[Task] = (), device: torch.device | None = None) -> Path:
-    """Run the stage; returns the newest checkpoint. If there are `given` tasks, they are played instead of drawn tasks.
-    Raises the project's errors; an InternalError names the checkpoint from which training can continue. With several
-    processes, the first process runs the stage and the other processes take part in updates."""
+    """Runs the stage; returns the newest checkpoint. If there are `given` tasks, they are played instead of drawn
+    tasks. Raises the project's errors; an InternalError names the checkpoint from which training can continue. With
+    several processes, the first process runs the stage and the other processes take part in updates."""
     together = ProcessGroup.begin() if device is None else ProcessGroup(device=device)
     newest = options.out
     if together.main:
@@ -161,8 +161,8 @@ def _run(
 
 
 def _learned(learner: Learner, trajectories: Sequence[Trajectory], random: Random) -> Metrics:
-    """Update the weights with the episodes that can be learned from; returns metrics. Raises InternalError if there are
-    no such episodes."""
+    """Updates the weights with the episodes that have actions and are not void; returns metrics. Raises InternalError
+    if there are no such episodes."""
     usable = [one for one in trajectories if one.actions and not one.void]
     if not usable:
         raise InternalError("no episode of the iteration can be learned from", "see worker-00.log in the run's folder")
@@ -173,7 +173,7 @@ def _learned(learner: Learner, trajectories: Sequence[Trajectory], random: Rando
 
 
 def _solved(chosen: Sequence[Task], trajectories: Sequence[Trajectory]) -> list[tuple[int, bool]]:
-    """For each episode that is not void: its task's number of operators, and whether a candidate was correct."""
+    """Returns for each episode that is not void its task's number of operators, and whether a candidate was correct."""
     levels = {task.key: task.level for task in chosen}
     return [(levels[one.key], one.reward.correct) for one in trajectories if not one.void]
 
@@ -186,9 +186,8 @@ def _figures_of(learning: CurriculumProgress) -> Metrics:
 
 
 def _held_out(options: StageOptions, aside: Sequence[Task], rollouts: Rollouts, iteration: int) -> Metrics:
-    """Metrics on held-out tasks. The random numbers are the same each time, so that replies that did not change need no
-    new evaluation.
-    """
+    """Plays the held-out tasks and returns metrics. The random numbers are the same each time, so that replies that did
+    not change need no new evaluation."""
     if not aside:
         return {}
     began = time.monotonic()

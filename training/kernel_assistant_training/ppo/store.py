@@ -1,5 +1,5 @@
-"""Trajectories on disk: one file of JSON lines for each iteration. Lines are appended; each line is complete or
-absent."""
+"""Stores trajectories on disk, in one file of JSON lines for each iteration. Lines are appended; each line is complete
+or absent."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _NUMBER = re.compile(r"trajectories-(\d{6})\.jsonl")
 
 
 class TrajectoryStore:
-    """The trajectories in a folder, which has one writer. Complete lines survive if the process is killed; an
-    incomplete line is removed when its file is opened for writing again."""
+    """The trajectories in a folder. Only one process may write to it. Complete lines survive if that process is killed;
+    an incomplete line is removed when its file is opened for writing again."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -25,7 +25,7 @@ class TrajectoryStore:
         self._open = -1
 
     def add(self, trajectory: Trajectory) -> None:
-        """Append a trajectory to the file of its iteration. Raises StoreError if the disk is full."""
+        """Appends a trajectory to the file of its iteration. Raises StoreError if the disk is full."""
         with boundary(StoreError, f"{self._folder}: a trajectory could not be written"):
             if trajectory.iteration != self._open:
                 self.close()
@@ -35,14 +35,14 @@ class TrajectoryStore:
             self._lines.add(trajectory)
 
     def read(self, iteration: int) -> Iterator[Trajectory]:
-        """The trajectories of an iteration; none if it has no file. They are ordered by task and seed, so that learning
-        does not depend on which thread ended first."""
+        """Yields the trajectories of an iteration; none if it has no file. They are ordered by task and seed, so that
+        learning does not depend on which thread ended first."""
         path = self._folder / _NAME.format(iteration)
         if path.is_file():
             yield from sorted(read_lines(path, Trajectory), key=lambda one: (one.key, one.seed))
 
     def iterations(self) -> list[int]:
-        """The iterations that have a file, ascending."""
+        """Returns the iterations that have a file, ascending."""
         matches = (_NUMBER.fullmatch(path.name) for path in self._folder.glob("trajectories-*.jsonl"))
         return sorted(int(match[1]) for match in matches if match)
 

@@ -1,7 +1,7 @@
-"""A trajectory: the tokens of one episode, those that were sampled and those that the model read.
+"""A trajectory: the tokens of one episode, both those that the model sampled and those that it only read.
 
-The model's replies are kept as the sampled ids, all other text as the ids that the engine read (`chat_format.py`);
-nothing is tokenised again.
+The model's replies are kept as the sampled ids, all other text as the ids that the engine read (`chat_format.py`); no
+text is tokenised again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kernel_assistant_training.ppo.rewards import Reward
 @dataclass(frozen=True)
 class ReplySpans:
     """The tokens `ids` of a whole conversation. `spans` has (begin, count) of each reply's tokens, in order; `logprobs`
-    has the log-probability of each of these tokens."""
+    has the log-probability of each token of the replies."""
 
     ids: tuple[int, ...]
     spans: tuple[tuple[int, int], ...]

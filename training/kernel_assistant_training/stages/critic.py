@@ -31,8 +31,8 @@ def main(options: CriticArguments) -> None:
 
 
 def train(options: CriticArguments) -> Path:
-    """Trains the critic; returns the newest checkpoint. There is a checkpoint for each epoch, and a second start
-    continues after the last one. Raises UsageError."""
+    """Trains the critic; returns the newest checkpoint. Each epoch ends with a checkpoint, and a second start continues
+    after the last one. Raises UsageError."""
     free = ("out", "epochs", "workers", "pool", "rows", "known")
     # Runs of earlier versions wrote lists.
     plain = {name: list(one) if isinstance(one, tuple) else one for name, one in vars(options).items()}

@@ -37,7 +37,7 @@ def main(options: EvalArguments) -> None:
 
 
 def run(arguments: EvalArguments, cache: Path | None = None) -> list[ModelScore]:
-    """The scores of all requested models, earlier results included. Raises the project's errors."""
+    """Returns the scores of all requested models, earlier results included. Raises the project's errors."""
     options = replace(options_of(arguments), cache=cache)
     file = (options.out.parent if arguments.run else options.out) / EVALUATED
     known = {(one.checkpoint, one.kind): one for one in (read_lines(file, ModelScore) if file.is_file() else ())}
@@ -59,9 +59,8 @@ def run(arguments: EvalArguments, cache: Path | None = None) -> list[ModelScore]
 
 
 def options_of(arguments: EvalArguments) -> EvaluateOptions:
-    """The options of an evaluation. Raises UsageError if it is not clear which models to evaluate or where to write the
-    results.
-    """
+    """Returns the options of an evaluation. Raises UsageError if it is not clear which models to evaluate or where to
+    write the results."""
     folder = arguments.out if arguments.run is None else arguments.run / FOLDER
     if folder is None or bool(arguments.run) == bool(arguments.base) or bool(arguments.base) != bool(arguments.out):
         raise UsageError("which models are to be evaluated?", "use --run RUN, or --base FOLDER --out OUT")
@@ -94,7 +93,7 @@ def options_of(arguments: EvalArguments) -> EvaluateOptions:
 
 
 def _asked(run: Path) -> dict[str, Any]:
-    """The options with which the run in a folder was started. Raises UsageError if the folder has no run."""
+    """Returns the options with which the run in a folder was started. Raises UsageError if the folder has no run."""
     try:
         options: dict[str, Any] = json.loads((run / "run.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -107,7 +106,7 @@ def _same(one: ModelScore, options: EvaluateOptions) -> bool:
 
 
 def _figures(one: ModelScore) -> dict[str, float]:
-    """The fields of a score as metrics, by name."""
+    """Returns the fields of a score as metrics, by name."""
     fast = one.faster_compile_rate
     return {
         "checkpoint": one.checkpoint,

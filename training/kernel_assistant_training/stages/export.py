@@ -52,9 +52,9 @@ def export(folder: Path, file: Path, *, name: str = TRAINED_NAME, largest: int =
 
 
 def as_folder(source: Path, target: Path) -> dict[str, Any]:
-    """Writes a folder that transformers and vLLM load: the model in `source` with its adapters merged. Returns its
-    size, the number of parameters and whether adapters were merged. The folder is written under another name and then
-    renamed. Raises UsageError if `source` holds no model, StoreError for a full disk."""
+    """Writes a folder that transformers and vLLM can load: the model in `source` with its adapters merged. Returns its
+    size, the number of parameters and whether adapters were merged. The folder is written under a temporary name and
+    then renamed. Raises UsageError if `source` holds no model, StoreError for a full disk."""
     from transformers import AutoTokenizer
 
     from kernel_assistant_training.ppo.model import adapter

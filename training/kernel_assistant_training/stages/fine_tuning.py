@@ -1,4 +1,4 @@
-"""Fine-tuning that can be resumed, with the Trainer of transformers or of TRL; shared by `sft` and `rft`."""
+"""Fine-tunes a model with the Trainer of transformers or of TRL; a run can be resumed. Shared by `sft` and `rft`."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ FIGURES = "figures.json"
 
 
 def labels(tokens: Tokens) -> list[int]:
-    """A label for each token: the token itself if the loss includes it, else `IGNORED`. The trainer shifts the labels
-    by one."""
+    """Returns a label for each token: the token itself if the loss includes it, else `IGNORED`. The trainer shifts the
+    labels by one."""
     return [number if mark else IGNORED for number, mark in zip(tokens.ids, tokens.learned, strict=True)]
 
 
 def trainer_of(options: TuningArguments) -> Any:
-    """The function that makes the trainer which the options name. Raises MissingError if a package is not installed."""
+    """Returns the function that makes the trainer `options.trainer`. Raises MissingError if a package is not
+    installed."""
     needed, make = TRAINERS[options.trainer]
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
@@ -43,8 +44,8 @@ def trainer_of(options: TuningArguments) -> Any:
 
 
 def asked_of(options: TuningArguments, stage: str) -> dict[str, Any]:
-    """The options that must be the same when the stage is started again in its folder: all that affect what is
-    learned."""
+    """Returns the options that must be the same when the stage is started again in its folder: all options that affect
+    what is learned."""
     free = ("out", "trainer", "checkpoint_seconds", "workers", "pool", "rows")
     learned = {name: value for name, value in vars(options).items() if name not in free}
     return {**dict(json.loads(json.dumps(learned, default=str))), "stage": stage}
@@ -53,8 +54,7 @@ def asked_of(options: TuningArguments, stage: str) -> dict[str, Any]:
 def fit(options: TuningArguments, examples: list[Tokens], stage: str, watched: Path | None = None) -> dict[str, Any]:
     """Trains `options.base` on the examples, from the last checkpoint if there is one, and writes the model to
     `options.out`; returns metrics. `watched` is the folder for metrics and control files, by default `options.out`.
-    Raises UsageError for an invalid base, StoreError, InternalError.
-    """
+    Raises UsageError for an invalid base, StoreError, InternalError."""
     from transformers import AutoTokenizer
 
     from kernel_assistant_training.stages.tuned import open_tuned
@@ -94,8 +94,8 @@ def fit(options: TuningArguments, examples: list[Tokens], stage: str, watched: P
 
 
 class Clock:
-    """Measures the seconds of training, without pauses: `earlier` seconds of earlier starts, plus the time of this
-    process."""
+    """Measures the seconds of training, without pauses. `earlier` are the seconds of earlier starts, which are
+    added."""
 
     def __init__(self, run: RunControl, earlier: float) -> None:
         self._run, self._earlier = run, earlier
@@ -120,7 +120,8 @@ def check_finite(model: torch.nn.Module) -> None:
 
 
 def _watched(trainer: Any, run: RunControl, clock: Clock, every: float) -> None:
-    """Adds a callback that reports metrics, obeys commands, and saves a checkpoint every `every` seconds."""
+    """Adds a callback to the trainer that reports metrics, obeys commands, and saves a checkpoint every `every`
+    seconds."""
     from transformers import TrainerCallback
 
     saved = time.monotonic()
@@ -150,8 +151,8 @@ def _watched(trainer: Any, run: RunControl, clock: Clock, every: float) -> None:
 
 
 def _by_the_clock(trainer: Any, seconds: float, clock: Clock) -> None:
-    """Ends training after `seconds`; the learning rate falls linearly to zero over this time. For borrowed GPUs, which
-    are available for a limited time."""
+    """Makes training end after `seconds`; the learning rate falls linearly to zero over this time. For borrowed GPUs,
+    which are available for a limited time."""
     from transformers import TrainerCallback
 
     def left(_step: int) -> float:
@@ -167,7 +168,7 @@ def _by_the_clock(trainer: Any, seconds: float, clock: Clock) -> None:
 
 
 def steps_of(options: TuningArguments, rows: int) -> int:
-    """The number of optimiser steps for `rows` rows; a time limit may end training earlier."""
+    """Returns the number of optimiser steps for `rows` examples; a time limit may end training earlier."""
     whole = math.ceil(math.ceil(rows / (options.batch * options.accumulate)) * options.epochs)
     return int(options.steps) if options.steps > 0 else max(whole, 1)
 
@@ -215,7 +216,7 @@ def _trl(model: Any, tokenizer: Any, rows: list[dict[str, list[int]]], arguments
 
 
 def _transformers(model: Any, tokenizer: Any, rows: list[dict[str, list[int]]], arguments: dict[str, Any]) -> Any:
-    """A trainer of the base class of TRL's trainer, which suffices because tokens and labels are given."""
+    """Makes a trainer of the base class of TRL's trainer. That suffices because tokens and labels are given."""
     from transformers import DataCollatorForSeq2Seq, Trainer, TrainingArguments
 
     return Trainer(

@@ -1,8 +1,8 @@
-"""Stage 0: `python -m kernel_assistant_training pretrain --out FOLDER --seconds 480`.
+"""Stage 0, pre-training: `python -m kernel_assistant_training pretrain --out FOLDER --seconds 480`.
 
-Trains on pairs of a task and an answer, which was never run, until the time is over. Leaves in FOLDER: `model/` (and
-`middle/`, from half of the time on), `metrics.jsonl`, `checkpoint.pt` (each minute, for `--resume`), `answers.jsonl`
-(greedy answers to held-out tasks).
+Trains on pairs of a task and an answer, which was never run, until the time is over. Writes into FOLDER: `model/` (and
+`middle/`, the model after half of the time), `metrics.jsonl`, `checkpoint.pt` (each minute, for `--resume`),
+`answers.jsonl` (greedy answers to held-out tasks).
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ STAGE = "pretrain"
 
 @dataclass(frozen=True)
 class PretrainProgress:
-    """The progress of pre-training over all `runs`: steps, `seconds` of training, tokens."""
+    """The progress of pre-training: steps, `seconds` of training, and tokens, summed over all starts; `runs` is the
+    number of restarts from a checkpoint."""
 
     step: int = 0
     seconds: float = 0.0
@@ -55,9 +56,9 @@ class PretrainProgress:
 
 @dataclass(frozen=True)
 class Batch:
-    """Tensors of shape (rows, length): the tokens, the next tokens (labels), the weights of the labels in the loss, a
-    flag that is 1 for labels that the assistant wrote, and the number of each token's conversation within its row.
-    """
+    """A batch as tensors of shape (rows, length): the tokens, the next tokens (labels), the weights of the labels in
+    the loss, a flag that is 1 for labels that the assistant wrote, and the number of each token's conversation within
+    its row."""
 
     ids: Tensor
     labels: Tensor
@@ -155,15 +156,14 @@ def train(options: PretrainOptions) -> PretrainProgress:
 
 
 def done(options: PretrainOptions, progress: PretrainProgress) -> float:
-    """The finished fraction of the run: the fraction of the time that has passed or, if steps are limited, the fraction
-    of the steps if that is larger.
-    """
+    """Returns the finished fraction of the run: the fraction of the time that has passed or, if steps are limited, the
+    fraction of the steps if that is larger."""
     return max(progress.seconds / options.seconds, progress.step / options.steps if options.steps else 0.0)
 
 
 def learning_rate(options: PretrainOptions, progress: PretrainProgress) -> float:
-    """The learning rate of the next step. It rises during the warm-up steps, then is constant, then falls to zero at
-    the end of the run."""
+    """Returns the learning rate of the next step. The rate rises during the warm-up steps, then is constant, then falls
+    to zero at the end of the run."""
     left = max(1 - done(options, progress), 0.0)
     return options.rate * min(1.0, (progress.step + 1) / options.warm_up, left / options.decay)
 
@@ -186,10 +186,9 @@ def batch_of(rows: PackedRows, prompt_weight: float, device: torch.device) -> Ba
 
 
 def sent(part: NDArray[Any], device: torch.device) -> Tensor:
-    """A tensor on the device. The copy does not wait for the device, which still computes the previous step. The copy
-    to pinned memory is made with numpy: PyTorch's copies on the host would use all cores, and the processes that make
-    conversations need these.
-    """
+    """Returns a tensor on the device with the contents of `part`. The copy does not wait for the device, which still
+    computes the previous step. The copy to pinned memory is made with numpy: PyTorch's copies on the host would use all
+    cores, and the processes that make conversations need these."""
     tensor = torch.from_numpy(part)
     if device.type != "cuda":
         return tensor
@@ -201,10 +200,9 @@ def sent(part: NDArray[Any], device: torch.device) -> Tensor:
 def weighted_losses(
     hidden: Tensor, embedding: Tensor, labels: Tensor, weights: Tensor, learned: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The loss, and a vector of five numbers for reports. For the assistant's tokens these are the sum of losses, the
-    number of tokens, and the number of correctly predicted tokens. For prompt tokens they are the weighted sum of
-    losses, and the sum of weights.
-    """
+    """Returns the loss, and a vector of five numbers for reports. For the assistant's tokens these are the sum of
+    losses, the number of tokens, and the number of correctly predicted tokens. For prompt tokens they are the weighted
+    sum of losses, and the sum of weights."""
     logits = F.linear(hidden, embedding).float().flatten(0, 1)
     labels, weights, learned = labels.flatten(), weights.flatten(), learned.flatten()
     each = F.cross_entropy(logits, labels, reduction="none")
@@ -216,10 +214,11 @@ def weighted_losses(
 
 
 class Meter:
-    """Means of the losses and times since the last reading. Only a reading waits for the device.
+    """Collects losses and times of steps; `read` returns their means since the last `read`. Only `read` waits for the
+    device.
 
-    `host_taking_s` and `host_sending_s` are the seconds of a step in which the host copied rows out of the pool and
-    made tensors of them; the rest of a step is launching and waiting.
+    `host_taking_s` and `host_sending_s` are the seconds per step in which the host copied rows out of the pool and made
+    tensors of them; in the rest of a step the host launches kernels and waits.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -272,9 +271,8 @@ def _of_stream(stream: Stream) -> dict[str, Any]:
 def _taken(
     stream: Stream, rows: int, checkpoint: Checkpoint, progress: PretrainProgress, norm: Tensor | None
 ) -> PackedRows:
-    """Takes the next rows. If the processes that make rows have ended, it saves a checkpoint and raises
-    InternalError.
-    """
+    """Returns the next `rows` rows. If the processes that make rows have ended, saves a checkpoint and raises
+    InternalError."""
     try:
         return stream.take(rows)
     except InternalError as error:

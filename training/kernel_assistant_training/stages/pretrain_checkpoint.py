@@ -19,9 +19,8 @@ from kernel_assistant_training.saving import first_line, flush, last_checkpoint,
 
 
 class Checkpoint:
-    """The checkpoint `file` of pre-training. It is written completely or not at all, and never with values that are not
-    finite. `due`: whether `every` seconds have passed since it was last saved.
-    """
+    """The checkpoint file of pre-training. It is written completely or not at all, and never with values that are not
+    finite. `due`: whether `every` seconds have passed since it was last saved."""
 
     def __init__(self, file: Path, model: nn.Module, optimisers: Sequence[Optimizer], every: float) -> None:
         self._file, self._model, self._optimisers, self._every = file, model, optimisers, every
@@ -70,5 +69,5 @@ class Checkpoint:
         return progress
 
     def named(self) -> str:
-        """A text that names the checkpoint to resume from, for messages."""
+        """Returns a text for messages that names the checkpoint from which to resume."""
         return last_checkpoint(self._file if self._file.is_file() else None)

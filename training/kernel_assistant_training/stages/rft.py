@@ -29,7 +29,7 @@ def main(options: RftArguments) -> None:
 
 
 def train(options: RftArguments) -> dict[str, Any]:
-    """Writes the model to `out`/model, resuming if possible; returns metrics of selection and training. Raises
+    """Writes the model to `options.out`/model, resuming if possible; returns metrics of selection and training. Raises
     UsageError, MissingError, StoreError, InternalError."""
     trainer_of(options)
     claim_run(options.out, asked_of(options, STAGE))
@@ -38,8 +38,8 @@ def train(options: RftArguments) -> dict[str, Any]:
 
 
 def _tuned(options: RftArguments, chosen: SelectedTrajectories) -> dict[str, Any]:
-    """Trains in `model.partial`; returns metrics. The folder is renamed to `model` once training is complete, but not
-    if training was stopped."""
+    """Trains in `model.partial`; returns metrics. The folder is renamed to `model` once training is complete; it is not
+    renamed if training was stopped."""
     partial, model = options.out / "model.partial", options.out / "model"
     if model.is_dir():
         return dict(json.loads((model / FIGURES).read_text(encoding="utf-8")))
@@ -54,7 +54,8 @@ def _tuned(options: RftArguments, chosen: SelectedTrajectories) -> dict[str, Any
 
 
 def _chosen(options: RftArguments) -> SelectedTrajectories:
-    """Selects trajectories. Reports how many are kept, and how many are left out for which reason."""
+    """Plays or reads episodes and selects trajectories. Reports how many are kept, and how many are left out for each
+    reason."""
     options.out.mkdir(parents=True, exist_ok=True)
     with RunControl(options.out, "trajectories", at_once=True) as control:
         trajectories = episodes_of(options)

@@ -1,9 +1,10 @@
-"""Stage 1: `python -m kernel_assistant_training sft --base FOLDER --episodes FILE --out FOLDER`.
+"""Stage 1, supervised fine-tuning: `python -m kernel_assistant_training sft --base FOLDER --episodes FILE --out
+FOLDER`.
 
 Trains with TRL's `SFTTrainer` on real episodes, and on a share of pairs that were never run, so that first answers do
 not get worse. The trainer is given tokens and labels: its own `assistant_only_loss` takes every turn of the assistant
-or none, and turns with an injected fault (`"loss": false`) must not be in the loss. `--trainer transformers` does the
-same with the base class of TRL's trainer, for machines without datasets, pyarrow and pandas.
+or none, and turns with a deliberate mistake (`"loss": false`) must not be in the loss. `--trainer transformers` does
+the same with the base class of TRL's trainer, for machines without datasets, pyarrow and pandas.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ _EARLIER = tuple(compact_system(target, earlier=True) for target in TARGETS)
 
 
 def episodes(files: Sequence[Path]) -> Iterator[tuple[list[Message], list[bool]]]:
-    """The messages of each episode, and for each message whether it is in the loss. Raises UsageError with the file and
-    line of an invalid episode."""
+    """Yields the messages of each episode, and a list with a bool for each message: whether the loss includes it.
+    Raises UsageError with the file and line of an invalid episode."""
     for file in files:
         unpack = {".gz": gzip.decompress, ".xz": lzma.decompress}.get(file.suffix, bytes)
         for number, line in enumerate(unpack(file.read_bytes()).splitlines(), 1):
@@ -68,8 +69,8 @@ def _message(document: dict[str, Any]) -> Message:
 def examples(
     files: Sequence[Path], sources: tuple[Source, ...], share: float, seed: int, processes: int = 1
 ) -> tuple[list[Tokens], dict[str, int]]:
-    """Tokens of episodes and pairs (`share` of all) in random order, and counts: examples of each kind, examples left
-    out (longer than the context, or without a learned token), and tokens."""
+    """Returns the tokens of episodes and of pairs (the share `share` of all) in random order, and counts: examples of
+    each kind, examples left out (longer than the context, or without a learned token), and tokens."""
     random = Random(seed)
     tokens = encoded(list(episodes(files)), processes)
     count = {"episodes": len(tokens)}

@@ -1,5 +1,5 @@
-"""Checkpoints that transformers' Trainer wrote: which of them are complete, and after how many seconds of training they
-were written."""
+"""Finds the complete checkpoints that transformers' Trainer wrote, and after how many seconds of training they were
+written."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECONDS = "trained_seconds"
 
 
 class TrainerCheckpoints:
-    """The checkpoints in a run's folder. Incomplete checkpoints are removed."""
+    """The checkpoints in a run's folder. Creating this object removes incomplete checkpoints."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -35,7 +35,7 @@ class TrainerCheckpoints:
         return max(whole, key=lambda path: int(path.name.partition("-")[2]), default=None)
 
     def seconds(self) -> float:
-        """Seconds of training up to the latest checkpoint."""
+        """Returns the seconds of training up to the latest checkpoint."""
         latest = self.latest()
         history = _state(latest).get("log_history", []) if latest else []
         return float(next((entry[SECONDS] for entry in reversed(history) if SECONDS in entry), 0.0))
@@ -45,13 +45,13 @@ class TrainerCheckpoints:
             shutil.rmtree(path)
 
     def named(self) -> str:
-        """A text that names the checkpoint to resume from, for messages."""
+        """Returns a text for messages that names the checkpoint from which to resume."""
         return last_checkpoint(self.latest())
 
     @contextmanager
     def naming(self) -> Iterator[None]:
-        """A context manager that adds the name of the last checkpoint to InternalErrors of the block, and turns the
-        error of a full disk into StoreError."""
+        """A context manager that adds the name of the last checkpoint to the InternalErrors that its block raises, and
+        turns the error of a full disk into StoreError."""
         with naming(self.named):
             try:
                 yield
@@ -73,7 +73,7 @@ class TrainerCheckpoints:
 
 
 def _state(checkpoint: Path) -> dict[str, Any]:
-    """The trainer's state; empty if the checkpoint is incomplete."""
+    """Returns the trainer's state; empty if the checkpoint is incomplete."""
     try:
         state: dict[str, Any] = json.loads((checkpoint / _STATE).read_text(encoding="utf-8"))
     except (OSError, ValueError):

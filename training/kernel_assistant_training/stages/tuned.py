@@ -1,5 +1,5 @@
-"""The model that fine-tuning trains: a model of the project's own family, or any model of transformers, with adapters
-if it has any."""
+"""Opens the model that fine-tuning trains: a model of the project's own family, or any model of transformers, with its
+adapters if it has any."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class TunedModel(Protocol):
 
 
 class BuiltInModel:
-    """A model of `pretrain`'s family. `save_folder` saves it in parts, with the committed vocabulary."""
+    """A model of the family that `pretrain` makes. `save` writes it in parts, with the vocabulary of this
+    repository."""
 
     def __init__(self, base: Path, own: Llama) -> None:
         self.base, self._own = base, own
@@ -47,8 +48,8 @@ class BuiltInModel:
 
 
 class HuggingFaceModel:
-    """A model of any family, loaded and saved as in PPO. The value head is saved, and either all weights or, if there
-    are adapters, only the adapters."""
+    """A model of any family, loaded and saved as in PPO. `save` writes the value head and either all weights or, if
+    there are adapters, only the adapters."""
 
     def __init__(self, base: Path, lora: int) -> None:
         self.base = base
@@ -74,7 +75,7 @@ def open_tuned(base: Path, lora: int = 0) -> TunedModel:
 
 
 def _speaks_ours(base: Path) -> bool:
-    """Whether the folder holds a Llama with tied embeddings and the committed vocabulary."""
+    """Whether the folder holds a Llama with tied embeddings and the vocabulary of this repository."""
     file = base / "tokenizer.json"
     try:
         plain = from_config(json.loads((base / "config.json").read_text(encoding="utf-8"))).tied

@@ -1,5 +1,5 @@
-"""Makes training tasks without torch: random graphs, their modules, the split of the data, and conversations about
-them."""
+"""Makes training tasks without torch: random graphs, the sources of their modules, their split (training or held-out),
+and conversations about them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m kernel_assistant_training.synth`: prints what a stream of pairs consists of."""
+"""`python -m kernel_assistant_training.synth`: prints statistics of a stream of pairs of task and answer."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def main(target: str, count: int, seed: int) -> None:
 
 
 def _operators(kept: list[Pair]) -> Counter[str]:
-    """The number of pairs that contain each operator."""
+    """Returns for each operator the number of pairs that contain it."""
     return Counter(name for pair in kept for name in {node.op.partition(".")[0] for node in pair.graph.nodes})
 
 

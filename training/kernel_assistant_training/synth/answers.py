@@ -1,4 +1,4 @@
-"""Correct answers for a task, without running anything: the generator's text for several schedules."""
+"""Makes correct answers for a task without running anything: the generator's source for several schedules."""
 
 from __future__ import annotations
 
@@ -33,9 +33,8 @@ class Answer:
 
 
 def answers(task: Canonical, target: str, random: Random, count: int) -> list[Answer]:
-    """At most `count` different correct answers: the generator's first guess, then schedules drawn at random; [] if the
-    generator cannot write the task. Takes about 20 ms, and 2 ms for each answer.
-    """
+    """Returns at most `count` different correct answers: the generator's first guess, then answers for schedules drawn
+    at random; [] if the generator cannot write the task. Takes about 20 ms, and 2 ms for each answer."""
     graph = named_graph(task)
     try:
         first = first_guess(graph, target, DEVICES[target])

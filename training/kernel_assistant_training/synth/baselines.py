@@ -1,4 +1,4 @@
-"""Invented baseline times for prompts of tasks that are not run. They are computed from bytes and bandwidth, with
+"""Invents baseline times for prompts of tasks that are not run. They are computed from bytes and bandwidth, with
 noise."""
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from kernel_assistant_training.synth.memory import spec_bytes, traffic
 
 @dataclass(frozen=True)
 class DeviceSpeed:
-    """Architectures of one kind of machine, and ranges (low, high) of its copy bandwidth in bytes per second and of the
-    launch time of one operator in milliseconds."""
+    """The properties of one kind of machine: its architectures, and ranges (low, high) of its copy bandwidth in bytes
+    per second and of the launch time of one operator in milliseconds."""
 
     archs: tuple[str, ...]
     bandwidth: tuple[float, float]
@@ -29,8 +29,8 @@ MACHINES = {
 
 
 def invented(graph: OpGraph, target: str, random: Random) -> tuple[str, Baseline]:
-    """A random architecture, and invented baseline times. Half of the baselines include a time of `torch.compile`, as
-    real prompts do."""
+    """Returns a random architecture, and invented baseline times. Half of the baselines include a time of
+    `torch.compile`, as real prompts do."""
     machine = MACHINES[target]
     bandwidth, launch = random.uniform(*machine.bandwidth), random.uniform(*machine.launch)
     specs = specs_of(graph)

@@ -1,4 +1,4 @@
-"""A graph under construction: values with shapes and strides, and operators in the form that the worker's exporter
+"""Builds a graph step by step: values with shapes and strides, and operators in the form that the worker's exporter
 writes."""
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ SHUFFLED = 0.35
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """A value of the graph. `strides` is None if the value is contiguous; `most` is a rough upper bound of its
-    magnitude. `positive`, `negative`: whether all elements are so. `raw`: whether the value has no rounding error (an
-    input), so that discontinuous operators may read it."""
+    magnitude. `positive`, `negative`: whether all elements are so. `raw`: whether the value has no rounding error
+    because it is an input, so that discontinuous operators may read it."""
 
     name: str
     dtype: str
@@ -53,12 +53,12 @@ class Tensor:
 
 
 class Unfit(Exception):
-    """A step cannot be applied to the current value, or the task cannot be finished."""
+    """Raised if a step cannot be applied to the current value, or if the task cannot be finished."""
 
 
 @dataclass
 class Builder:
-    """The inputs, operators and values so far.
+    """A graph under construction: its inputs, operators and values so far.
 
     `dtype` is the dtype of the task's floating tensors; `held` are parameters and buffers; `extra` are inputs that
     later steps may read too; `results` are values that the task returns besides the last value.
@@ -75,7 +75,7 @@ class Builder:
     _calls: dict[tuple[object, ...], Tensor] = field(default_factory=dict)
 
     def input(self, shape: Shape, dtype: str = "") -> Tensor:
-        """Add an input of the task; returns its value."""
+        """Adds an input of the task; returns its value."""
         return self._given(self.inputs, "x", "input", shape, dtype)
 
     def param(self, shape: Shape, dtype: str = "") -> Tensor:
@@ -104,7 +104,7 @@ class Builder:
         positive: bool = False,
         more: dict[str, Operand] | None = None,
     ) -> Tensor:
-        """Add an operator; returns its result. By default the result is contiguous and has the shape and dtype of the
+        """Adds an operator; returns its result. By default the result is contiguous and has the shape and dtype of the
         first operand.
 
         Operands are tensors, numbers, None or lists of these; `more` has the keyword operands. Equal calls give the
@@ -156,15 +156,16 @@ class Builder:
         )
 
     def cast(self, x: Tensor, dtype: str) -> Tensor:
-        """`x` in another dtype, with its strides."""
+        """Adds a cast of `x` to another dtype, with the same strides; returns its result."""
         return self.add("_to_copy", x, dtype=dtype, strides=x.strides, positive=x.positive, more={"dtype": dtype})
 
     def view(self, op: str, value: Tensor, *args: object, shape: Shape, strides: Strides = None) -> Tensor:
-        """Add an operator whose result is a view of `value` with another shape."""
+        """Adds an operator that rearranges `value` into another shape; returns its result, whose bounds are those of
+        `value`."""
         return self.add(op, value, *args, shape=shape, strides=strides, most=value.most, positive=value.positive)
 
     def arange(self, start: int, end: int, dtype: str) -> Tensor:
-        """The integers from `start` to `end`, `end` excluded, as a value of the graph."""
+        """Adds an operator that makes the integers from `start` to `end`, `end` excluded; returns its result."""
         call = ("arange", start, end, dtype)
         if call not in self._calls:
             value = Tensor(f"n{len(self.nodes)}", dtype, (end - start,), most=float(end), positive=start > 0)
@@ -176,15 +177,15 @@ class Builder:
         return self._calls[call]
 
     def dense(self, value: Tensor) -> Tensor:
-        """`value`, copied if it is not contiguous (`.contiguous()`)."""
+        """Returns `value` if it is contiguous, else the result of a copy (`.contiguous()`)."""
         return value if value.strides is None else self.view("clone", value, shape=value.shape)
 
     def mark(self) -> tuple[int, ...]:
-        """The current size of the graph, to be passed to `back`."""
+        """Returns the current size of the graph, to be passed to `back`."""
         return tuple(map(len, self._grown()))
 
     def back(self, mark: tuple[int, ...]) -> None:
-        """Remove everything that was added since the call of `mark` that returned `mark`."""
+        """Removes everything that was added since the call of `mark` that returned `mark`."""
         for grown, length in zip(self._grown(), mark, strict=True):
             if isinstance(grown, dict):
                 while len(grown) > length:
@@ -196,9 +197,9 @@ class Builder:
         return self.inputs, self.held, self.nodes, self.values, self.extra, self.results, self._calls
 
     def finish(self, outputs: list[Tensor], free: int) -> OpGraph:
-        """The finished graph, in which the free dimension B has the size `free`. Parameters, buffers and operators are
-        named in order of first use, and unused ones are left out; inputs keep their order or are shuffled. Raises Unfit
-        if an input is unused, or if an output is an input or a constant."""
+        """Returns the finished graph, in which the free dimension B has the size `free`. Parameters, buffers and
+        operators are named in order of first use, and unused ones are left out; inputs keep their order or are
+        shuffled. Raises Unfit if an input is unused, or if an output is an input or a constant."""
         live = self._live(outputs)
         if any(value.name not in live for value in self.inputs):
             raise Unfit
@@ -257,8 +258,8 @@ def spec_of(dtype: str, shape: Shape, strides: Strides) -> TensorSpec:
 
 
 def promoted(operands: list[Tensor]) -> str:
-    """The dtype of an elementwise result: the floating dtype of the operands (f32 if they have several), else the
-    widest integer, else bool. Scalars count only if all operands are scalars."""
+    """Returns the dtype of an elementwise result: the floating dtype of the operands (f32 if they have several), else
+    the widest integer, else bool. Scalars count only if all operands are scalars."""
     dtypes = {one.dtype for one in operands if one.rank} or {one.dtype for one in operands}
     floats = dtypes & set(FLOATS)
     if floats:

@@ -1,4 +1,4 @@
-"""Writes an operator of a graph as the call that people would write, and gives the operator's plain name."""
+"""Writes an operator of a graph as the PyTorch call that people would write, and names the operator as people would."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Written = Callable[[Operand], str]
 
 
 class Unwritten(Exception):
-    """This module cannot write the operator, or this use of it. The message is the operator's name."""
+    """This module cannot write the operator, or not with these operands. The message is the operator's name."""
 
 
 BATCH_NORM = "_native_batch_norm_legit_no_training"
@@ -41,13 +41,13 @@ _NAMES = {BATCH_NORM: "batch_norm", "rsub": "sub"}
 
 
 def name_of(node: Node) -> str:
-    """The operator's plain name; "" if the operator only moves or converts values."""
+    """Returns the operator's plain name; "" if the operator only moves or converts values."""
     base = node.op.partition(".")[0]
     return "" if base in _UNNAMED else _NAMES.get(base, base)
 
 
 def call(node: Node, written: Written) -> str:
-    """The source of the operator's call. `written` gives the source of an operand. Raises Unwritten."""
+    """Returns the source of the operator's call. `written` returns the source of an operand. Raises Unwritten."""
     base = node.op.partition(".")[0]
     if base in _SPECIAL:
         return _SPECIAL[base](node, written)

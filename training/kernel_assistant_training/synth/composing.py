@@ -1,5 +1,5 @@
-"""Conversations in which a model composes a task of given operators, and questions that ask a small model for a
-task."""
+"""Makes conversations in which a model composes a task of given operators, and questions that ask a small model for
+such a task."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ _ASKED = {
 
 
 def question(names: Sequence[str], shape: Sequence[str], dtype: str) -> list[Message]:
-    """The system and the user message that ask for a task of the operators `names`. `shape` is the shape of the largest
-    input, with B for the batch size."""
+    """Returns the system and the user message that ask for a task of the operators `names`. `shape` is the shape of the
+    largest input, with B for the batch size."""
     asked = f"{', '.join(names)}\n[{','.join(shape)}] {dtype}"
     return [Message(role="system", content=SYSTEM), Message(role="user", content=asked)]
 
 
 def asked(random: Random) -> list[Message]:
-    """A question for a task of random operators, also for combinations that the training tasks do not have."""
+    """Returns a question for a task of random operators, also for combinations that no training task has."""
     shape = input_shape(random)
     fitting = [name for name in _ASKED if len(shape) in _RANKS.get(name, (len(shape),))]
     names: list[str] = []
@@ -67,8 +67,8 @@ def asked(random: Random) -> list[Message]:
 
 
 def compositions(seed: int) -> Iterator[list[Message]]:
-    """An endless stream of conversations (system, user, assistant). The user asks for a task of given operators, and
-    the assistant writes a training task."""
+    """Yields conversations (system, user, assistant) without end. The user asks for a task of given operators, and the
+    assistant answers with a training task."""
     random = Random(f"compositions {seed}")
     for graph, text in drawn(random, Counter()):
         names = list(operators(graph))
@@ -81,7 +81,7 @@ def compositions(seed: int) -> Iterator[list[Message]]:
 
 
 def drawn(random: Random, yields: Counter[str]) -> Iterator[tuple[OpGraph, str]]:
-    """An endless stream of training tasks: graphs with their source texts. `yields` counts the drawn tasks, the kept
+    """Yields training tasks without end: graphs with their source texts. `yields` counts the drawn tasks, the kept
     tasks and, by reason, the tasks that are left out."""
     seen = Counter[str]()
     while True:

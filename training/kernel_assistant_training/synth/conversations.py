@@ -1,4 +1,4 @@
-"""An endless stream of conversations in the compact profile, each with one question and one answer about a training
+"""Makes conversations without end, in the compact profile; each has one question and one answer about a training
 task."""
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Pair:
 def pairs(
     seed: int, target: str, narrow: Narrow | None = None, mistakes: FaultRates | None = None
 ) -> Iterator[list[Message]]:
-    """An endless stream of conversations: system, user and assistant message. With `mistakes`, some answers get a
-    fault."""
+    """Yields conversations without end: a system, a user and an assistant message. With `mistakes`, some answers get a
+    deliberate mistake."""
     random = Random(f"figures {seed} {target}")
     for pair in drawn(seed, target, Counter(), narrow):
         source = mistakes.put(pair.source, random) if mistakes else pair.source
@@ -64,10 +64,9 @@ def pairs(
 
 
 def drawn(seed: int, target: str, yields: Counter[str], narrow: Narrow | None = None) -> Iterator[Pair]:
-    """An endless stream of training tasks with answers. A task occurs up to `SCHEDULES` times in a row, each time with
-    another answer. `yields` counts the drawn tasks and, by reason, the tasks that are left out. Tasks of a `narrow`
-    synthesis may repeat without limit.
-    """
+    """Yields training tasks with answers, without end. A task occurs up to `SCHEDULES` times in a row, each time with
+    another answer. `yields` counts the drawn tasks and, by reason, the tasks that are left out. If `narrow` restricts
+    the tasks, a task may repeat without limit."""
     random, seen = Random(f"pairs {seed} {target}"), Counter[str]()
     kind = narrow or Narrow()
     while True:
@@ -99,13 +98,13 @@ def drawn(seed: int, target: str, yields: Counter[str], narrow: Narrow | None = 
 
 
 def level_weights(made: int) -> list[float]:
-    """The weights of the levels (numbers of steps) after a stream has produced `made` pairs."""
+    """Returns the weights of the levels (numbers of steps) after a stream has produced `made` pairs."""
     share = min(made / RAMP, 1.0)
     return [(1 - share) * easy + share * usual for easy, usual in zip(EASY, LEVELS, strict=True)]
 
 
 def prompt(task: Canonical, target: str, random: Random) -> list[Message]:
-    """The system and the user message for a task that is not run; its times are invented."""
+    """Returns the system and the user message for a task that is not run; its times are invented."""
     return _prompt(task, task.concrete(), target, random)
 
 

@@ -1,7 +1,7 @@
 """`python -m kernel_assistant_training.synth.digest_kernelbench FOLDER`: writes `kernelbench.json` anew.
 
 FOLDER is a checkout of KernelBench's problems (it contains level1, level2, level3). The worker's exporter traces every
-problem on the meta device, so that nothing is computed or allocated; only digests are kept.
+problem on the meta device, so that nothing is computed or allocated; the file has only digests of the graphs.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class _Late(BaseException):
 
 
 def traces(text: str, name: str) -> Iterator[OpGraph]:
-    """The graph of the problem in train mode, and also its graph in eval mode if the two may differ. `text` is the
-    problem's source, `name` the name of its file."""
+    """Yields the graph of the problem in train mode, and also its graph in eval mode if the two may differ. `text` is
+    the problem's source, `name` the name of its file."""
     graph, changes = _traced(text, name, training=True)
     yield graph
     if changes:
@@ -82,7 +82,7 @@ def _traced_on(device: str, text: str, name: str, training: bool) -> tuple[OpGra
 
 
 def exporter() -> Any:
-    """The worker's `export_graph`, imported in the same way as in the worker."""
+    """Returns the worker's function `export_graph`, imported in the same way as in the worker."""
     name = "kernel_assistant_worker"
     if name not in sys.modules:
         import kernel_assistant

@@ -1,5 +1,5 @@
-"""Digests by which a graph is compared with KernelBench: digests of operators with shapes, and sequences of
-operators."""
+"""Compares a graph with the problems of KernelBench by digests: digests of operators with shapes, and sequences of
+digests of operators without shapes."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _SHAPED = ("layer_norm", "rms_norm")
 
 
 def combinations(graph: OpGraph) -> Iterator[str]:
-    """A digest for each operator, computed from its name, operand shapes and attributes. Negative dimensions are made
-    positive."""
+    """Yields a digest for each operator, computed from its name, operand shapes and attributes. Negative dimensions are
+    made positive, so that equal calls have equal digests."""
     shapes = {name: spec.shape for name, spec in specs_of(graph).items()}
     for node in computing(graph):
         yield _digest(_combination(node, shapes))
 
 
 def sequence(graph: OpGraph) -> tuple[str, ...]:
-    """A digest for each operator in order, computed from its name and attributes, without shapes."""
+    """Returns a digest for each operator in order, computed from its name and attributes, without shapes."""
     ranks = {name: len(spec.shape) for name, spec in specs_of(graph).items()}
     return tuple(_token(_attributes(node, ranks)) for node in computing(graph))
 
@@ -48,13 +48,13 @@ def computing(graph: OpGraph) -> Iterator[Node]:
 
 
 def specs_of(graph: OpGraph) -> dict[str, TensorSpec]:
-    """The specs of all values, by name."""
+    """Returns the specs of all values, by name."""
     return {value.name: value.spec for value in graph.inputs} | {node.name: node.spec for node in graph.nodes}
 
 
 def likeness(left: Sequence[str], right: Sequence[str]) -> float:
-    """The similarity of two sequences: twice the length of the longest common subsequence, divided by the sum of both
-    lengths. 1 for equal sequences."""
+    """Returns the similarity of two sequences: twice the length of the longest common subsequence, divided by the sum
+    of both lengths. 1 for equal sequences."""
     row = [0] * (len(right) + 1)
     for one in left:
         before = 0
@@ -65,7 +65,7 @@ def likeness(left: Sequence[str], right: Sequence[str]) -> float:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """The digests of a benchmark's problems, which no task may repeat."""
+    """The digests of a benchmark's problems. Training tasks must not repeat any of these problems."""
 
     combinations: frozenset[str]
     sequences: frozenset[tuple[str, ...]]
@@ -105,8 +105,8 @@ def read(text: str) -> Benchmark:
 
 
 def write(graphs: Iterable[OpGraph], about: dict[str, object]) -> str:
-    """The text of a benchmark's file, with the fields `about`. Digests are sorted, so that the file does not show which
-    digests belong to one problem."""
+    """Returns the text of a benchmark's file, with the fields `about`. Digests are sorted, so that the file does not
+    show which digests belong to one problem."""
     every = list(graphs)
     sequences = {sequence(graph) for graph in every}
     content = {
@@ -119,7 +119,7 @@ def write(graphs: Iterable[OpGraph], about: dict[str, object]) -> str:
 
 @cache
 def kernelbench() -> Benchmark:
-    """The digests of KernelBench's levels 1 to 3."""
+    """Returns the digests of KernelBench's levels 1 to 3."""
     return read(FILE.read_text(encoding="utf-8"))
 
 
@@ -164,7 +164,7 @@ def _literal(operand: Operand, rank: int) -> str:
 
 
 def _free(size: str) -> str:
-    """The size, with an expression that contains a free dimension replaced by `B`."""
+    """Returns the size unchanged if it is a number, else `B`: the size then contains a free dimension."""
     return size if size.isdigit() else "B"
 
 

@@ -1,4 +1,4 @@
-"""Features of a graph's structure, such as inputs, branches, broadcast operands and results, rather than its
+"""Names features of a graph's structure, such as inputs, branches, broadcast operands and results, rather than its
 operators."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _INDEXING = ("gather", "index_select", "embedding")
 
 
 def features(graph: OpGraph) -> frozenset[str]:
-    """The names of the features that the graph has."""
+    """Returns the names of the features that the graph has."""
     return frozenset((*_of_inputs(graph), *_of_shapes(graph), *_of_flow(graph), *_of_results(graph)))
 
 
@@ -38,8 +38,7 @@ def _sizes_differ(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
 
 
 def _of_shapes(graph: OpGraph) -> Iterator[str]:
-    """The names of features about broadcasting in inner dimensions: a size 1, not in dimension 0, meets another
-    size."""
+    """Yields the names of features about broadcasting in dimensions other than 0: a size 1 meets another size."""
     specs = specs_of(graph)
     read = {name for node in graph.nodes for name in references(node)}
     for value in graph.inputs:
@@ -54,8 +53,8 @@ def _of_shapes(graph: OpGraph) -> Iterator[str]:
 
 
 def _of_flow(graph: OpGraph) -> Iterator[str]:
-    """The names of features about the flow of values, such as branches: inputs to which an operator is applied before
-    they are combined with another input."""
+    """Yields the names of features about the flow of values. Examples: operators are applied to an input before it is
+    combined with another input; a computed value is read twice."""
     given = {value.name for value in graph.inputs if value.kind == "input"}
     origins: dict[str, frozenset[str]] = {name: frozenset((name,)) for name in given}
     own, readers = set[str](), dict[str, int]()

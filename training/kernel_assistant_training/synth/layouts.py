@@ -1,4 +1,4 @@
-"""Strides as torch computes them: for contiguous tensors, for views, and for results of elementwise operators."""
+"""Computes strides as torch does: for contiguous tensors, for views, and for results of elementwise operators."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def is_contiguous(shape: Shape, strides: tuple[int, ...]) -> bool:
 
 
 def permuted(shape: Shape, strides: Strides, order: tuple[int, ...]) -> tuple[Shape, tuple[int, ...]]:
-    """The shape and the strides with the dimensions in the order `order`."""
+    """Returns the shape and the strides after the dimensions are permuted into the order `order`."""
     steps = strides or contiguous(shape)
     return tuple(shape[dim] for dim in order), tuple(steps[dim] for dim in order)
 
 
 def broadcast(shapes: list[Shape]) -> Shape:
-    """The broadcast shape. Raises ValueError if the shapes do not broadcast."""
+    """Returns the shape to which the shapes broadcast. Raises ValueError if they do not broadcast."""
     rank = max(map(len, shapes))
     result = [1] * rank
     for shape in shapes:
@@ -44,7 +44,8 @@ def broadcast(shapes: list[Shape]) -> Shape:
 
 
 def elementwise_strides(operands: list[tuple[Shape, Strides]]) -> tuple[Shape, Strides]:
-    """The shape and the strides (None: contiguous) of an elementwise operator's result.
+    """Returns the shape and the strides (None: contiguous) of an elementwise operator's result, for operands as (shape,
+    strides).
 
     As in torch's TensorIterator: if all operands have the same shape and the same dense strides, the result has these
     strides. Otherwise dimensions are sorted by the operands' strides, the first operand first, and packed in this

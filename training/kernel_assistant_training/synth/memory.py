@@ -1,4 +1,4 @@
-"""The memory traffic of a task, and batch sizes with which the traffic suits a device."""
+"""Computes the memory traffic of a task, and batch sizes with which the traffic suits a device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from kernel_assistant.records import OpGraph, TensorSpec
 from kernel_assistant.records.graph import DTYPE_BYTES
 
-#: Bytes of a task's inputs and outputs, least and most: enough to be timed, few enough to be opened quickly.
+#: The least and the most bytes of a task's inputs and outputs: enough to be timed, few enough to be opened quickly.
 WINDOW = {"cpu": (1 << 20, 64 << 20), "cuda": (8 << 20, 512 << 20)}
 #: Most bytes of any value of the graph. Intermediate values are not part of the traffic, but eager PyTorch writes them:
 #: of 4,000 tasks for a GPU 17 had one above 1 GiB, the largest 94 GiB.
@@ -18,8 +18,8 @@ LARGEST = {target: 2 * most for target, (_, most) in WINDOW.items()}
 
 
 def elements(spec: TensorSpec, dims: dict[str, int]) -> int:
-    """The number of elements of a tensor. Each size must be a product of numbers and free dimensions, as the sampler
-    makes them."""
+    """Returns the number of elements of a tensor. Each size must be a product of numbers and free dimensions, as the
+    sampler makes them."""
     return math.prod(size_at(size, dims) for size in spec.shape)
 
 
@@ -28,20 +28,19 @@ def spec_bytes(spec: TensorSpec, dims: dict[str, int]) -> int:
 
 
 def traffic(graph: OpGraph) -> int:
-    """The bytes of inputs, parameters and outputs, for the sizes in `graph.dims`."""
+    """Returns the bytes of inputs, parameters and outputs together, for the sizes in `graph.dims`."""
     specs = [*(value.spec for value in graph.inputs), *map(graph.spec, graph.outputs)]
     return sum(spec_bytes(spec, graph.dims) for spec in specs)
 
 
 def largest(graph: OpGraph) -> int:
-    """The bytes of the largest value, for the sizes in `graph.dims`."""
+    """Returns the bytes of the largest value, for the sizes in `graph.dims`."""
     return max(spec_bytes(spec, graph.dims) for spec in _specs(graph))
 
 
 def fitted(graph: OpGraph, target: str, random: Random) -> OpGraph | None:
-    """The graph with a value of B for which its memory traffic lies in the target's range and no value has more than
-    `LARGEST` bytes. None if there is no such B.
-    """
+    """Returns the graph with a size of the free dimension B for which its memory traffic lies in the target's range and
+    no value has more than `LARGEST` bytes. None if there is no such size."""
     low, high = WINDOW[target]
     at = {size: traffic(msgspec.structs.replace(graph, dims={"B": size})) for size in (1, 2)}
     each = at[2] - at[1]
@@ -58,8 +57,8 @@ def fitted(graph: OpGraph, target: str, random: Random) -> OpGraph | None:
 
 
 def _most_with_room(graph: OpGraph, room: int) -> int:
-    """The largest B for which every value has at most `room` bytes; 0 if there is none. The size of a value grows
-    linearly with B, or does not depend on B."""
+    """Returns the largest B for which every value has at most `room` bytes; 0 if there is none. The size of a value
+    grows linearly with B, or does not depend on B."""
     batch = 1 << 62
     for spec in _specs(graph):
         first, second = (spec_bytes(spec, {"B": size}) for size in (1, 2))
@@ -75,7 +74,8 @@ def _specs(graph: OpGraph) -> list[TensorSpec]:
 
 
 def size_at(text: str, dims: dict[str, int]) -> int:
-    """The value of a size such as `B*16`, a product of numbers and free dimensions."""
+    """Returns the value of a size such as `B*16`, a product of numbers and free dimensions, whose sizes are in
+    `dims`."""
     if text.isdigit():
         return int(text)
     return math.prod(int(one) if one.isdigit() else dims[one] for one in text.split("*"))

@@ -1,4 +1,4 @@
-"""Puts mistakes into answers on purpose, at known rates. Without them a small model learns a narrow part of the
+"""Puts mistakes into answers on purpose, at given rates. Without them a small model learns a narrow part of the
 synthesis by heart so soon that later stages have nothing to learn."""
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from kernel_assistant_training.lessons.faults import FAULTS
 
 @dataclass(frozen=True)
 class FaultRates:
-    """The probability of each fault, by the fault's name. An answer gets at most one fault; an answer without a fault
-    is correct."""
+    """The probability of each fault (kind of mistake), by the fault's name. An answer gets at most one fault; an answer
+    without a fault is correct."""
 
     shares: tuple[tuple[str, float], ...] = ()
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Parse pairs NAME=SHARE, separated by commas. Raises UsageError for an unknown name or invalid shares."""
+        """Parses pairs NAME=SHARE, separated by commas. Raises UsageError for an unknown name or invalid shares."""
         known = {name for table in FAULTS.values() for name in table}
         shares = []
         for word in text.split(",") if text else ():
@@ -36,8 +36,8 @@ class FaultRates:
         return cls(tuple(shares))
 
     def put(self, source: str, random: Random) -> str:
-        """The source with a random fault. The source is unchanged if no fault is chosen, or if the chosen fault does
-        not apply."""
+        """Returns the source with a random fault. The source is unchanged if no fault is chosen, or if the chosen fault
+        does not apply."""
         left = random.random()
         for name, share in self.shares:
             left -= share

@@ -36,7 +36,7 @@ _INDEXED: dict[str, tuple[int, int, int | str]] = {
 
 
 def module_text(graph: OpGraph) -> str:
-    """A Python file with `Model`, `get_inputs` and `get_init_inputs`. The worker traces `Model` to `graph`.
+    """Returns a Python file with `Model`, `get_inputs` and `get_init_inputs`. The worker's trace of `Model` is `graph`.
 
     Every operator is called as in the graph, through `torch.ops.aten`. Parameters are drawn around 1, indices below the
     size of the dimension that they index.
@@ -95,8 +95,8 @@ def _call(node: Node, names: dict[str, str], graph: OpGraph, first: str) -> str:
 
 
 def operand_text(names: Mapping[str, str], size: Callable[[str], str | None]) -> Callable[[Operand], str]:
-    """Returns a function that gives the source of an operand. `names` has the source of each value. `size` gives the
-    source of a text that is a size, and returns None for any other text."""
+    """Returns a function that returns the source of an operand. `names` has the source of each value. `size` returns
+    the source of a text that is a size, and None for any other text."""
 
     def written(operand: Operand) -> str:
         if isinstance(operand, list):
@@ -139,7 +139,7 @@ def _drawn(value: GraphInput, graph: OpGraph, limits: dict[str, int]) -> str:
 
 
 def limits(graph: OpGraph) -> dict[str, int]:
-    """For each value that is used as an index, by name, the exclusive upper bound of its elements."""
+    """Returns for each value that is used as an index, by name, the exclusive upper bound of its elements."""
     bounds: dict[str, int] = {}
     for node in graph.nodes:
         positions = _INDEXED.get(node.op.partition(".")[0])

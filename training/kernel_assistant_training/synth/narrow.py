@@ -14,14 +14,15 @@ from kernel_assistant_training.synth.steps import STEPS, Step
 
 @dataclass(frozen=True)
 class Narrow:
-    """`only` names the families and steps that tasks may use, all if it is empty; a task has at most `most` steps."""
+    """A restriction of tasks. `only` names the families and steps that tasks may use, all if it is empty; a task has at
+    most `most` steps."""
 
     only: frozenset[str] = frozenset()
     most: int = LEVELS[-1]
 
     @classmethod
     def of(cls, names: str, most: int) -> Self:
-        """Parse names separated by commas. Raises UsageError if a name is unknown or `most` is no valid number of
+        """Parses names separated by commas. Raises UsageError if a name is unknown or `most` is no valid number of
         steps."""
         only = frozenset(names.split(",")) if names else frozenset()
         known = {one.name for steps in STEPS.values() for one in steps} | STEPS.keys()
@@ -37,11 +38,12 @@ class Narrow:
         return self == Narrow()
 
     def sample(self, random: Random, level: int) -> OpGraph:
-        """A task of `level` steps, or of `most` steps if `level` is larger."""
+        """Returns a random task of `level` steps, or of `most` steps if `level` is larger."""
         return self.sampled(random, level)[0]
 
     def sampled(
         self, random: Random, level: int, more: float = MORE, favoured: frozenset[str] = frozenset()
     ) -> tuple[OpGraph, tuple[Step, ...]]:
-        """A task, and the steps that made it; `more` and `favoured` are as for the sampler's `sampled`."""
+        """Returns a random task, and the steps that made it; `more` and `favoured` are as for the sampler's
+        `sampled`."""
         return sampled(random, min(level, self.most), more, self.only, favoured)

@@ -18,7 +18,7 @@ def eps(random: Random) -> float:
 
 
 def half_eps(random: Random, dtype: str) -> float:
-    """An epsilon that is not rounded to zero in float16, for a sum whose other term may be 0."""
+    """Returns an epsilon that is not rounded to zero in float16, for a sum whose other term may be 0."""
     return random.choice((1e-3, 1e-2, 1e-4)) if dtype == "f16" else eps(random)
 
 
@@ -39,7 +39,7 @@ def alpha(random: Random) -> float:
 
 
 def limits(random: Random) -> tuple[float, float]:
-    """A lower and an upper bound, for a clamp."""
+    """Returns a lower and an upper bound for a clamp."""
     low = random.choice((0.0, -1.0, -0.5, 0.0, -2.0, 0.1, -3.0))
     return low, round(low + random.choice((1.0, 2.0, 6.0, 0.5, 1.5, 4.0)), 2)
 

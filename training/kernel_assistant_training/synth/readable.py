@@ -15,13 +15,13 @@ BATCH = 16
 
 
 def operators(graph: OpGraph) -> tuple[str, ...]:
-    """The plain names of the graph's operators that compute something, in order of first use."""
+    """Returns the plain names of the graph's operators that compute something, in order of first use."""
     return tuple(dict.fromkeys(name for node in graph.nodes if (name := name_of(node))))
 
 
 def readable(graph: OpGraph) -> str:
-    """The source of a task: a comment with the operators' names, BATCH, `Model`, `get_inputs` and `get_init_inputs`.
-    Raises Unwritten."""
+    """Returns the source of a task: a comment with the operators' names, BATCH, `Model`, `get_inputs` and
+    `get_init_inputs`. Raises Unwritten."""
     below = limits(graph)
     held = [value for value in graph.inputs if value.kind != "input"]
     given = [value for value in graph.inputs if value.kind == "input"]
@@ -66,7 +66,8 @@ def _made(value: GraphInput, below: dict[str, int]) -> str:
 
 
 def _drawn(value: GraphInput, below: dict[str, int]) -> str:
-    """The source that draws a value, as in `module_text`, but with BATCH for the batch size. Raises Unwritten."""
+    """Returns the source of an expression that draws a value, as in `module_text`, but with BATCH for the batch size.
+    Raises Unwritten."""
     sizes = ["*".join("BATCH" if one == "B" else one for one in size.split("*")) for size in value.spec.shape]
     shape, dtype = ", ".join(sizes) or "()", TORCH[value.spec.dtype]
     tail = "" if dtype == "float32" else f", dtype=torch.{dtype}"

@@ -112,7 +112,8 @@ _ELEMENTS = (14.0, 26.0)
 
 
 def sample(random: Random, level: int) -> OpGraph:
-    """A random task of `level` steps (1 to 5). Its values have the names that the worker's exporter would give."""
+    """Returns a random task of `level` steps (1 to 5). Its values have the names that the worker's exporter would
+    give."""
     return sampled(random, level)[0]
 
 
@@ -123,8 +124,9 @@ def sampled(
     only: frozenset[str] = frozenset(),
     favoured: frozenset[str] = frozenset(),
 ) -> tuple[OpGraph, tuple[Step, ...]]:
-    """A task, and the steps that made it. `more` is the probability that the task returns intermediate values. `only`
-    names the families and steps to use, all if it is empty. Families in `favoured` have `FAVOUR` times their weight."""
+    """Returns a random task, and the steps that made it. `more` is the probability that the task returns intermediate
+    values. `only` names the families and steps to use, all if it is empty. Families in `favoured` have `FAVOUR` times
+    their weight."""
     while True:
         make = Builder(random, random.choices(("f32", "bf16", "f16"), (70, 20, 10))[0])
         try:
@@ -157,7 +159,7 @@ def _steps(
 
 
 def _drawn(make: Builder, x: Tensor, taken: tuple[Step, ...], only: frozenset[str], favoured: frozenset[str]) -> Step:
-    """A random step. In a task of a half-precision dtype, a float32 value is often cast back to this dtype."""
+    """Returns a random step. In a task of a half-precision dtype, a float32 value is often cast back to this dtype."""
     if x.dtype == "f32" != make.dtype and taken[-1].family != "cast" and make.random.random() < BACK:
         return _RETURNED
     families, weights, steps = _choices(only, favoured)
@@ -178,8 +180,8 @@ def _choices(
 
 
 def _fits(x: Tensor, last: bool) -> None:
-    """Raises Unfit for a value that is too large. Also for integers (positions) and scalars (totals), unless `last`:
-    later steps cannot read them."""
+    """Raises Unfit for a value that is too large. Unless `last`, also raises Unfit for integers (such as positions) and
+    scalars (such as totals), because later steps cannot read them."""
     if math.prod(size for size in x.shape if size < FREE) > 4 * _MOST or x.most > 1e12:
         raise Unfit
     if not last and not (x.floating and x.rank):
@@ -200,9 +202,8 @@ _EMBEDDED = Step("gather", "embedding", 0.0, lambda make, x: x)
 
 
 def input_shape(random: Random) -> Shape:
-    """The shape of the first input: B, and the sizes of one item of the batch. The sizes are common in users'
-    modules.
-    """
+    """Returns the shape of the first input: B, and the sizes of one item of the batch. The sizes are common in users'
+    modules."""
     while True:
         shape = (FREE, *_item(random))
         if math.prod(shape[1:]) <= _MOST:
@@ -234,8 +235,8 @@ def _width(random: Random) -> int:
 
 
 def _outputs(make: Builder, x: Tensor, more: float) -> list[Tensor]:
-    """The outputs of the task: the last value, the values in `make.results`, and with probability `more` one or two
-    intermediate values."""
+    """Returns the outputs of the task: the last value, the values in `make.results`, and with probability `more` one or
+    two intermediate values."""
     outputs = [x, *(one for one in make.results if one.name != x.name)]
     if make.random.random() < more:
         others = [one for one in make.values if one.floating and one.strides is None and one not in outputs]
@@ -244,7 +245,7 @@ def _outputs(make: Builder, x: Tensor, more: float) -> list[Tensor]:
 
 
 def free_size(random: Random, shape: tuple[str, ...]) -> int:
-    """A value for B with which a tensor of `shape` has a common number of elements."""
+    """Returns a size of B with which a tensor of `shape` has a common number of elements."""
     item = math.prod(int(size) for size in shape if size.isdigit())
     wanted = 2.0 ** random.uniform(*_ELEMENTS) / item
     exact = max(2, min(int(wanted), 65536))

@@ -1,8 +1,8 @@
-"""Sizes while a graph is built: plain integers. A large prime number represents the free dimension B."""
+"""Sizes while a graph is built: plain integers, with a large prime number in place of the free dimension B."""
 
 from __future__ import annotations
 
-#: Stands for the free dimension B. It is a prime so large that only sizes which contain B are multiples of it.
+#: Represents the free dimension B: a prime so large that only sizes which contain B are multiples of it.
 FREE = (1 << 61) - 1
 Shape = tuple[int, ...]
 Strides = tuple[int, ...] | None
@@ -10,7 +10,7 @@ _TEXTS: dict[int, str] = {}
 
 
 def size_text(size: int) -> str:
-    """A size as the exporter writes it: `768`, `B`, `B*16`."""
+    """Returns a size as the exporter writes it: `768`, `B`, `B*16`."""
     text = _TEXTS.get(size)
     if text is None:
         times, rest = divmod(size, FREE)
@@ -20,13 +20,13 @@ def size_text(size: int) -> str:
 
 
 def literal(size: int) -> int | str:
-    """A size as an operand: a number, or an expression if it contains B."""
+    """Returns a size as an operand: a number, or an expression if it contains B."""
     return size if size < FREE else size_text(size)
 
 
 def rows_of(shape: Shape, dims: tuple[int, ...], keep: bool) -> Shape:
-    """The shape after a reduction over `dims`, which must not be negative. With `keep`, reduced dimensions have size
-    1."""
+    """Returns the shape after a reduction over `dims`, which must not be negative. With `keep`, reduced dimensions have
+    size 1."""
     if keep:
         return tuple(1 if dim in dims else size for dim, size in enumerate(shape))
     return tuple(size for dim, size in enumerate(shape) if dim not in dims)

@@ -1,4 +1,4 @@
-"""Computes to which split of the data a task belongs, from the task alone."""
+"""Computes from a task alone to which split of the data it belongs."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ PAIRS = frozenset(
 
 
 def split(task: Canonical) -> Split:
-    """The split of a task: the first that applies of excluded, held_families, held_pairs, held_out, train."""
+    """Returns the split of a task: the first that applies of excluded, held_families, held_pairs, held_out, train."""
     return split_of(task.concrete(), task.key())
 
 
 def split_of(graph: OpGraph, key: str) -> Split:
-    """The split of a task, as `split` gives it, from its graph with concrete sizes and its canonical key."""
+    """Returns the split of a task, as `split` does, from its graph with concrete sizes and its canonical key."""
     if kernelbench().repeats(graph):
         return "excluded"
     names = {node.name: node.op.partition(".")[0] for node in graph.nodes}

@@ -1,4 +1,4 @@
-"""The class of the steps that random tasks are made of, and the table of all steps."""
+"""Defines the steps that random tasks are made of: their class, and the table of all steps."""
 
 from __future__ import annotations
 

@@ -1,2 +1,2 @@
-"""Makes tasks from installed packages: they are crawled or composed, filtered by running them, and labelled. See
-docs/tasks.md."""
+"""Makes tasks from installed packages: operators are crawled or composed, the tasks are filtered by running them, and
+then labelled. See docs/tasks.md."""

@@ -1,8 +1,8 @@
-"""Checks a task's text that a language model wrote, before it runs: it may compute with tensors, and nothing else.
+"""Checks the source of a task that a language model wrote, before it runs: it may only compute with tensors.
 
-The check reads the syntax tree and has lists of what is allowed. Attributes lead from a tensor or a module to the rest
-of Python, so only a fixed set of attribute names is allowed; the module's own attributes are allowed only after `self`,
-a name that only a method may bind.
+The check reads the syntax tree and has lists of what is allowed. Through attributes, code could get from a tensor or a
+module to the rest of Python, so only a fixed set of attribute names is allowed; the module's own attributes are allowed
+only after `self`, a name that only a method may bind.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _NODES = (
 
 
 class NotAllowed(Exception):
-    """The text does something that is not allowed. `kind` is the kind of violation, for counts; the message also has
+    """The source does something that is not allowed. `kind` is the kind of violation, for counts; the message also has
     the name that is not allowed."""
 
     def __init__(self, kind: str, name: str = "") -> None:
@@ -62,7 +62,7 @@ class NotAllowed(Exception):
 
 
 def check(text: str) -> None:
-    """Raises NotAllowed if the text does anything but compute with tensors."""
+    """Raises NotAllowed if the source does anything but compute with tensors."""
     if len(text) > MOST_CHARACTERS:
         raise NotAllowed("is too long")
     try:
@@ -89,7 +89,7 @@ def check(text: str) -> None:
 
 
 def _own_names(tree: ast.Module) -> set[str]:
-    """The names of the module's own attributes, buffers and methods."""
+    """Returns the names of the module's own attributes, buffers and methods."""
     stored = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _of_self(node)}
     kinds = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     buffers = {
@@ -158,8 +158,8 @@ def _every(arguments: ast.arguments) -> Iterator[ast.arg]:
 
 
 def _check_bound(name: str) -> None:
-    """Raises NotAllowed for a name that the text may not assign: a name of Python's builtins outside the allowed ones,
-    `self`, or a name with a leading underscore."""
+    """Raises NotAllowed for a name that the source may not assign: a name of Python's builtins outside the allowed
+    ones, `self`, or a name with a leading underscore."""
     if name == "self" or name.startswith("_") or (hasattr(builtins, name) and name not in _BUILTINS):
         raise NotAllowed("binds", name)
 
@@ -191,7 +191,7 @@ def _check_attribute(node: ast.Attribute, own: set[str]) -> None:
 
 @cache
 def attributes() -> frozenset[str]:
-    """The names that are allowed as attributes of any object."""
+    """Returns the names that are allowed as attributes of any object."""
     layers = {name for name, one in vars(nn).items() if inspect.isclass(one) and issubclass(one, nn.Module)}
     functions = {name for name, one in vars(nn.functional).items() if inspect.isroutine(one)}
     inside = {name for part in _PARTS[2:] for name in dir(getattr(torch, part))}

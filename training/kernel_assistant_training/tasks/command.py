@@ -44,8 +44,8 @@ def main(asked: SynthArguments) -> None:
 
 
 def devices(target: str, workers: int) -> tuple[str, ...]:
-    """The device of each worker (cpu, cuda:0, …). Raises MissingError if there is no GPU, UsageError if there is no
-    worker."""
+    """Returns the device of each worker (cpu, cuda:0, …). Raises MissingError if there is no GPU, UsageError if there
+    is no worker."""
     if workers < 1:
         raise UsageError(f"{workers} workers", "use --workers 1 or more")
     if target == "cpu":

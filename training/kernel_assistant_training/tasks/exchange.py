@@ -1,5 +1,5 @@
-"""The messages about one candidate between the filter and the probe. The filter checks here all that can be checked
-without running the candidate.
+"""Exchanges messages about one candidate between the filter and the probe. All that can be checked without running the
+candidate is checked here, on the filter's side.
 
 The probe's process runs the candidate, which could write messages itself. So each message must contain the secret word
 of the request and come at the right time, and the filter computes everything else from the graph that the process
@@ -34,14 +34,13 @@ class Pipe(Protocol):
     def say(self, message: dict[str, Any]) -> None: ...
 
     def hear(self, until: float) -> dict[str, Any]:
-        """The next message, if it arrives before `until` (of `time.monotonic`). Raises TimeoutError, EOFError if the
-        probe has ended, and ValueError for a line that is not JSON."""
+        """Returns the next message, if it arrives before `until` (of `time.monotonic`). Raises TimeoutError, EOFError
+        if the probe has ended, and ValueError for a line that is not JSON."""
 
 
 class Exchange:
     """The messages about one candidate. `timing` is a lock that is held while the probe measures times; `taken` returns
-    whether a task with this key was kept already.
-    """
+    whether a task with the given key was kept already."""
 
     def __init__(
         self,
@@ -98,16 +97,16 @@ class Exchange:
         return message
 
     def _refused(self, message: dict[str, Any]) -> dict[str, Any]:
-        """The fields for a candidate that was rejected before its graph was sent. Raises ValueError if the message says
-        `passed`."""
+        """Returns the fields for a candidate that was rejected before its graph was sent. Raises ValueError if the
+        message says `passed`."""
         reason = Reason(message["reason"])
         if reason is Reason.passed:
             raise ValueError("passed without a graph")
         return _ended(message)
 
     def _timed(self, message: dict[str, Any], seconds: float) -> dict[str, Any]:
-        """The fields after timing: the requested text with the new batch size, and the time. Raises ValueError unless
-        the time lies in the window and the elapsed `seconds` are long enough for it."""
+        """Returns the fields after timing: the requested source with the new batch size, and the time. Raises
+        ValueError unless the time lies in the window and the elapsed `seconds` are long enough for it."""
         low, high = self._rules.window
         milliseconds, batch, text = float(message["timed"]), message["batch"], self._task.text
         if not (low <= milliseconds <= high and _SLOW_CALLS * milliseconds <= 1e3 * seconds):
@@ -133,7 +132,7 @@ class Exchange:
 
 
 def _ended(message: dict[str, Any]) -> dict[str, Any]:
-    """The fields of the probe's last message. Its seconds by stage are stored but not trusted."""
+    """Returns the fields of the probe's last message. Its seconds by stage are stored but not trusted."""
     spent = message.get("spent", {})
     return {
         "reason": Reason(message["reason"]),

@@ -1,4 +1,5 @@
-"""The filter. It runs candidates in a probe process, which is restarted when it dies or does not answer."""
+"""The filter of candidates for tasks. It runs them in a probe process, which is restarted when it dies or does not
+answer."""
 
 from __future__ import annotations
 
@@ -41,8 +42,8 @@ def window(recipe: str, target: str) -> tuple[float, float]:
 
 
 class Filter:
-    """Judges candidates with one probe. A context manager, for one thread. `taken` returns whether a task with this key
-    was kept already. `timing` is a lock that is held during a measurement; all probes of a device share it.
+    """Judges candidates with one probe. A context manager, for one thread. `taken` returns whether a task with the
+    given key was kept already. `timing` is a lock that is held during a measurement; all probes of a device share it.
     """
 
     def __init__(
@@ -68,7 +69,8 @@ class Filter:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def judge(self, task: TaskText) -> FilterResult:
-        """The result for a candidate, whatever the candidate does. Raises DeviceError if no probe can be started."""
+        """Returns the result for a candidate, whatever the candidate does. Raises DeviceError if no probe can be
+        started."""
         if self._process is None:
             self._start()
         began = time.monotonic()
@@ -145,8 +147,8 @@ class Filter:
         self._process.stdin.flush()
 
     def hear(self, until: float) -> dict[str, Any]:
-        """The next message, if it arrives before `until` (of `time.monotonic`). Raises TimeoutError, EOFError if the
-        probe has ended, and ValueError for a line that is not JSON."""
+        """Returns the next message, if it arrives before `until` (of `time.monotonic`). Raises TimeoutError, EOFError
+        if the probe has ended, and ValueError for a line that is not JSON."""
         assert self._process is not None and self._process.stdout is not None
         stream = self._process.stdout.fileno()
         while b"\n" not in self._rest:
@@ -175,8 +177,8 @@ class Filter:
 
 
 def _lost_device(message: str) -> bool:
-    """Whether the message says that the process has lost its GPU: after a failed assertion in a kernel every later call
-    fails."""
+    """Whether the message says that the process has lost its GPU: after a failed assertion in a kernel, every later
+    call fails."""
     return any(mark in message for mark in LOST)
 
 

@@ -65,8 +65,8 @@ def run(asked: LabelArguments) -> dict[str, Any]:
 
 
 def label_schema() -> Any:
-    """The columns of a row. Times `*_ms` are in milliseconds (null if unknown), `*_seconds` in seconds; noise is
-    relative; memory is in bytes."""
+    """Returns the columns of a row. Times `*_ms` are in milliseconds (null if unknown), `*_seconds` in seconds; noise
+    is relative; memory is in bytes."""
     pa = arrow()
     texts = ("task", "target", "device", "candidate", "schedule", "source", "outcome", "stage", "message", "launches")
     fields = {name: pa.string() for name in texts} | {
@@ -108,7 +108,7 @@ def _play(asked: LabelArguments, control: RunControl, before: int) -> tuple[list
 
 
 def _part(asked: LabelArguments, part: int) -> None:
-    """The main function of the process number `part`. It prints its errors itself."""
+    """The main function of process number `part`. It prints its errors itself."""
     try:
         with Labeller(asked, part) as labeller:
             labeller.run()
@@ -118,7 +118,7 @@ def _part(asked: LabelArguments, part: int) -> None:
 
 
 class LineCounter:
-    """Counts the lines of files that grow; each byte is read once."""
+    """Counts the lines of files that grow. Each byte is read only once."""
 
     def __init__(self) -> None:
         self._read = Counter[Path]()

@@ -1,4 +1,4 @@
-"""Rows of labels: the results of the candidates of tasks, as JSON lines."""
+"""Rows of labels, as JSON lines: each has the result of one candidate of a task."""
 
 from __future__ import annotations
 
@@ -76,8 +76,9 @@ def read_labels(folder: Path) -> Iterator[Label]:
 
 
 def rows_of(folder: Path) -> tuple[Counter[str], set[str]]:
-    """For each task the number of candidates that have a row, and the tasks that have a row without a candidate. Reads
-    the rows of all processes, because another number of processes distributes the tasks differently."""
+    """Returns for each task the number of candidates that have a row, and the tasks that have a row without a
+    candidate. Reads the rows of all processes, because another number of processes distributes the tasks differently.
+    """
     done, without = Counter[str](), set[str]()
     for path in sorted(folder.glob("labels-*.jsonl")):
         for one in read_lines(path, LabelKey):

@@ -1,4 +1,4 @@
-"""Evaluates the generator's candidates for tasks in one process: with a warm worker, and builders that compile
+"""Evaluates the generator's candidates for tasks in one process. Its worker stays alive, and builders compile
 candidates before the worker needs them."""
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ class Labeller(EvaluationWorkers):
             self._judge(one)
 
     def _goes_on(self, until: float) -> bool:
-        """Whether to continue: False after the time `until` (of `time.monotonic`) or if a stop is requested. Waits
-        during a pause."""
+        """Returns whether to continue: False after the time `until` (of `time.monotonic`) or if a stop is requested.
+        Waits during a pause."""
         while (command := wish_of(self._folder)) is TrainingCommand.pause:
             time.sleep(LOOK_SECONDS)
         return command is not TrainingCommand.stop and time.monotonic() < until
 
     def _tasks(self) -> Iterator[PendingTask]:
-        """The tasks of the training split in this part, each with its candidates that have no row yet."""
+        """Yields the tasks of the training split in this part, each with its candidates that have no row yet."""
         asked = self._asked
         for row in read_rows(asked.tasks or asked.out)[: asked.tasks_most]:
             if row["split"] != "train" or int(row["key"][:8], 16) % asked.processes != self._part:
@@ -157,9 +157,8 @@ class Labeller(EvaluationWorkers):
 
 
 def candidates(graph: OpGraph, device: DeviceFacts) -> Iterator[Candidate]:
-    """The generator's candidates: its initial schedules, then their neighbours, then the neighbours of these and so on.
-    Candidates with equal text occur once. Raises Unsupported.
-    """
+    """Yields the generator's candidates: its initial schedules, then their neighbours, then the neighbours of these and
+    so on. Candidates with equal sources occur once. Raises Unsupported."""
     schedules = dict.fromkeys(initial(graph, device.target, device))
     texts = set[str]()
     waiting, known = deque(schedules), deque(schedules)

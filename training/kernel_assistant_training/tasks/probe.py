@@ -85,7 +85,8 @@ def _judged(asked: dict[str, Any], device: str, ask: Ask, spent: ProbeTimes) -> 
 
 
 def _check_compiled(running: Running, inputs: list[Any], want: list[torch.Tensor], backend: str) -> None:
-    """Raises Rejected unless the module runs under torch.compile and gives the results of eager mode (`want`)."""
+    """Raises Rejected unless the module runs under torch.compile and returns the same results as in eager mode
+    (`want`)."""
     try:
         with torch.no_grad():
             got = torch.compile(running.model, backend=backend, dynamic=False)(*inputs)
@@ -99,7 +100,7 @@ def _check_compiled(running: Running, inputs: list[Any], want: list[torch.Tensor
 
 
 def _import_tracers() -> None:
-    """Import the modules that torch loads when it traces and compiles for the first time."""
+    """Imports the modules that torch loads when it traces and compiles for the first time."""
     model, inputs = torch.nn.Softplus(), (torch.ones(2, 3),)
     exporter()(model, inputs, {})
     torch.compile(model, backend="aot_eager", dynamic=False)(*inputs)
@@ -107,7 +108,7 @@ def _import_tracers() -> None:
 
 
 def serve(device: str, answers: IO[str]) -> None:
-    """Judge candidates until the input ends; messages are written to `answers`."""
+    """Judges candidates, read from standard input, until it ends; messages are written to `answers`."""
     _import_tracers()
     # Torch's own objects are never garbage: scanning them after each candidate took half of the time.
     gc.collect()
@@ -141,8 +142,7 @@ def serve(device: str, answers: IO[str]) -> None:
 
 def main() -> None:
     """`probe DEVICE THREADS BYTES SHARE`: judges candidates on DEVICE with THREADS CPU threads. It uses at most BYTES
-    of the GPU's memory (0: no limit), and at most the fraction SHARE of it.
-    """
+    of the GPU's memory (0: no limit), and at most the fraction SHARE of that memory."""
     # As in worker/boot.py.
     gc.set_threshold(100_000)
     device, threads, most, share = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])

@@ -17,7 +17,7 @@ BATCH_LINE = r"^BATCH = (\d+)$"
 
 
 class Reason(str, Enum):
-    """Why a candidate was left out, in the order of the checks; docs/tasks.md explains each value."""
+    """Why a candidate was left out, or `passed`; in the order of the checks. docs/tasks.md explains each value."""
 
     broken = "broken"
     crashed = "crashed"
@@ -42,8 +42,8 @@ class Reason(str, Enum):
 @dataclass(frozen=True)
 class Rules:
     """The filter's limits: `window` is the range of accepted times in milliseconds; `seconds` the time limit for
-    judging a candidate; `most_bytes` the largest size of its inputs; `memory` the bytes that the process (CPU) or its
-    GPU memory may have; `share` the largest fraction of the GPU's memory. `compile` is a backend of torch.compile."""
+    judging a candidate; `most_bytes` the largest size of its inputs; `memory` the most bytes of the process (CPU) or of
+    its GPU memory; `share` the largest fraction of the GPU's memory. `compile` is a backend of torch.compile."""
 
     device: str
     window: tuple[float, float]
@@ -56,8 +56,8 @@ class Rules:
 
 
 class TaskText(Record, frozen=True, kw_only=True):
-    """Candidate number `number` of the stream. `operators` are the names that the text declares; `attribution` has a
-    line with name, package, version and licence for each operator."""
+    """A candidate: number `number` of the stream, with its source `text`. `operators` are the names that the source
+    declares; `attribution` has a line with name, package, version and licence for each operator."""
 
     number: int
     source: Source
@@ -68,9 +68,9 @@ class TaskText(Record, frozen=True, kw_only=True):
 
 class FilterResult(Record, frozen=True, kw_only=True):
     """The filter's result for a candidate. `key`, `split`, `graph` and `eager_ms` are set only if the candidate reached
-    the checks that determine them. `text` has the fitted batch size and `eager_ms` is eager PyTorch's time with it.
-    `seconds` is how long judging took, and `spent` how long each stage of judging took, as the probe reports it.
-    """
+    the checks that determine them. `text` is the source with the fitted batch size, and `eager_ms` is eager PyTorch's
+    time with it. `seconds` is how long judging took, and `spent` how long each stage of judging took, as the probe
+    reports it."""
 
     number: int
     source: Source

@@ -1,4 +1,4 @@
-"""A candidate while the probe judges it: the module, its inputs, its outputs and its time in eager PyTorch."""
+"""Holds a candidate while the probe judges it: the module, its inputs, its outputs and its time in eager PyTorch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SPAN = 12.0
 
 
 class Rejected(Exception):
-    """The candidate is left out, for `reason`."""
+    """Raised if the candidate is left out, for `reason`."""
 
     def __init__(self, reason: Reason, message: str = "") -> None:
         super().__init__(message)
@@ -31,7 +31,8 @@ class Rejected(Exception):
 
 
 class Running:
-    """The module of a text, built on a device. Raises Rejected with the reason broken or memory if building fails."""
+    """The module of a candidate's source, built on a device. Raises Rejected with the reason broken or memory if
+    building fails."""
 
     def __init__(self, text: str, device: str) -> None:
         self.text, self.device = text, device
@@ -51,7 +52,8 @@ class Running:
             return list(self._get_inputs())
 
     def outputs(self, inputs: list[Any], seed: int = 0) -> list[torch.Tensor]:
-        """The output tensors as a flat list. `seed` seeds random operators inside the module. Raises Rejected."""
+        """Returns the output tensors as a flat list. `seed` seeds random operators inside the module. Raises
+        Rejected."""
         torch.manual_seed(seed)
         with guarded(), torch.no_grad():
             return [leaf for leaf in tree_leaves(self.model(*inputs)) if isinstance(leaf, torch.Tensor)]
@@ -79,9 +81,8 @@ class Running:
         raise Rejected(Reason.too_fast if milliseconds < low else Reason.too_slow, f"{milliseconds:.3g} ms")
 
     def milliseconds(self, inputs: list[Any], low: float, high: float) -> float:
-        """The median time of a few calls, in milliseconds. If the first measured call is far outside of the range from
-        `low` to `high`, its time is returned at once, because other probes wait.
-        """
+        """Returns the median time of a few calls, in milliseconds. If the first measured call is far outside of the
+        range from `low` to `high`, its time is returned at once, because other probes wait."""
         times: list[float] = []
         with guarded(), torch.no_grad():
             for _ in range(CALLS + 1):

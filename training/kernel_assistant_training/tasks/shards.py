@@ -21,7 +21,7 @@ _NO_PYARROW = "pip install 'kernel-assistant[train]'"
 
 
 def arrow() -> Any:
-    """The module pyarrow with its Parquet part, imported now. Raises MissingError if it is not installed."""
+    """Imports pyarrow with its Parquet part and returns it. Raises MissingError if it is not installed."""
     try:
         import pyarrow.parquet
     except ImportError as error:
@@ -30,8 +30,8 @@ def arrow() -> Any:
 
 
 def task_schema() -> Any:
-    """The columns of a task. `operators` are the declared operators, `graph` is the OpGraph as JSON, `eager_ms` is the
-    time of a call in milliseconds."""
+    """Returns the columns of a task. `operators` are the declared operators, `graph` is the OpGraph as JSON, `eager_ms`
+    is the time of a call in milliseconds."""
     pa = arrow()
     words = pa.list_(pa.string())
     return pa.schema(
@@ -53,7 +53,7 @@ def task_schema() -> Any:
 
 
 def write_tasks(out: Path, verdicts: Iterable[FilterResult], target: str, seed: int) -> list[Path]:
-    """Writes the tasks that passed as shards, ordered by number; each key once. Returns the files."""
+    """Writes the tasks that passed as shards, ordered by number, each key once. Returns the files."""
     import msgspec
 
     rows: dict[str, dict[str, Any]] = {}
@@ -87,7 +87,7 @@ def write_shards(out: Path, name: str, rows: Sequence[dict[str, Any]], schema: A
 
 
 def read_rows(folder: Path, name: str = "tasks") -> list[dict[str, Any]]:
-    """The rows of all shards NAME-*.parquet of a folder, in order."""
+    """Returns the rows of all shards `name`-*.parquet of a folder, in order."""
     pa = arrow()
     rows: list[dict[str, Any]] = []
     for path in sorted(folder.glob(f"{name}-*.parquet")):
@@ -102,9 +102,10 @@ def graph_of(row: dict[str, Any]) -> OpGraph:
 
 
 def card(verdicts: Sequence[FilterResult], about: dict[str, object], missing: dict[str, Counter[str]]) -> str:
-    """The data card: how many tasks come from each source, why other candidates were left out, and the versions used.
+    """Returns the data card: how many tasks come from each source, why other candidates were left out, and the versions
+    used.
 
-    `missing` has, for each heading of a table, the number of operators or answers without a text by reason.
+    `missing` maps the heading of a table to the number of operators or answers that became no candidate, by reason.
     """
     sources = sorted({one.source for one in verdicts})
     tried, passed = Counter(one.source for one in verdicts), [one for one in verdicts if one.reason is Reason.passed]
@@ -145,7 +146,7 @@ def card(verdicts: Sequence[FilterResult], about: dict[str, object], missing: di
 
 
 def versions() -> dict[str, str]:
-    """The versions of Python and of the packages that made the tasks."""
+    """Returns the versions of Python and of the packages that made the tasks."""
     installed = {"python": platform.python_version()}
     for package in ("torch", "transformers", "pyarrow", "kernel-assistant"):
         try:

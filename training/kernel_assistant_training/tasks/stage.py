@@ -33,8 +33,9 @@ SERVED = 8
 
 @dataclass(frozen=True)
 class SynthesisSettings:
-    """The settings that may not change within a folder: among them the number of `blocks` of transformers (-1: all), of
-    `variants` (texts of each crawled operator), and of `answers` of a language model."""
+    """The settings that may not change within a folder. `blocks` is the number of blocks of transformers (-1: all),
+    `variants` the number of sources for each crawled operator, `answers` the number of answers of a language model,
+    `compile` a backend of torch.compile."""
 
     target: str
     recipe: str
@@ -107,8 +108,8 @@ class SynthesisRun:
                 self.unbuilt[one.reason] += 1
 
     def _asked(self, operators: list[Operator], done: set[int]) -> Iterator[TaskText]:
-        """The model's answers whose numbers are not in `done`. Answers that an earlier run received are read from its
-        file."""
+        """Yields the model's answers whose numbers are not in `done`. Answers that an earlier run received are read
+        from its file."""
         known = list(read_lines(self._options.out / ANSWERS, TaskText))
         yield from (one for one in known if one.number not in done)
         assert self._composer is not None
@@ -126,7 +127,7 @@ class SynthesisRun:
             yield one
 
     def _next(self) -> TaskText | None:
-        """The next candidate; None at the end of the run. During a pause all workers wait here."""
+        """Returns the next candidate; None at the end of the run. During a pause all workers wait here."""
         options = self._options
         with self._lock:
             over = self._failed or len(self._keys) >= options.count or time.monotonic() >= options.until

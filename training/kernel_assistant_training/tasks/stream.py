@@ -1,6 +1,5 @@
-"""All candidates of a run in order: crawled, composed by a model, composed of operators. Each candidate has a unique
-number.
-"""
+"""The stream of all candidates of a run. Each is crawled, composed by a model or composed of operators, and has a
+unique number."""
 
 from __future__ import annotations
 
@@ -19,8 +18,8 @@ COMPOSED, ASKED = 1 << 24, 1 << 25
 
 @dataclass(frozen=True)
 class StreamSource:
-    """The settings that determine all texts of a stream: among them the number of `blocks` of transformers (-1: all)
-    and of `variants` (texts of each crawled operator)."""
+    """The settings that determine all sources of a stream. `blocks` is the number of blocks of transformers (-1: all),
+    `variants` the number of sources for each crawled operator."""
 
     seed: int
     target: str
@@ -29,7 +28,7 @@ class StreamSource:
 
 
 class Texts:
-    """Writes the text for each number of a stream."""
+    """Writes the source of the candidate for each number of a stream."""
 
     def __init__(self, source: StreamSource) -> None:
         self._source = source
@@ -37,15 +36,14 @@ class Texts:
         self._chainable = chainable(self.operators)
 
     def numbers(self, done: Collection[int] = ()) -> Iterator[int]:
-        """The numbers of candidates, without end: each operator once, then again for each further variant, then
-        compositions. Numbers in `done` are left out.
-        """
+        """Returns the numbers of candidates, without end: each operator once, then again for each further variant, then
+        compositions. Numbers in `done` are left out."""
         every = chain(range(len(self.operators) * self._source.variants), count(COMPOSED))
         return (number for number in every if number not in done)
 
     def of(self, number: int) -> TaskText | Unbuilt | None:
-        """The text with this number. If there is none: an Unbuilt with the reason for a crawled operator, None for a
-        composition."""
+        """Returns the candidate with this number. If there is none, returns an Unbuilt with the reason for a crawled
+        operator, None for a composition."""
         source = self._source
         if number >= COMPOSED:
             return composed(self._chainable, number, source.seed, source.target)

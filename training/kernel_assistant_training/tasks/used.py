@@ -1,4 +1,4 @@
-"""Finds out from which operators and modules a result was computed, by the names that a task declares."""
+"""Finds out from which operators and modules a result was computed, named as in a task's declaration."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _SAME = {"truediv": "div", "rtruediv": "div", "radd": "add", "rsub": "sub", "rmu
 
 
 def plain(name: str) -> str:
-    """The plain name of an operator: its name without module path and spelling. `torch.nn.functional.log_softmax`,
-    `Tensor.log_softmax` and `LogSoftmax` have the same plain name, and so have `x / 2`, `2 / x` and `torch.div`.
-    """
+    """Returns the plain name of an operator: without module path, in lower case and without underscores.
+    `torch.nn.functional.log_softmax`, `Tensor.log_softmax` and `LogSoftmax` have the same plain name, and so have `x /
+    2`, `2 / x` and `torch.div`."""
     base = name.rpartition(".")[2].replace("_", "").lower()
     return _SAME.get(base, base)
 
 
 def used(model: nn.Module, inputs: Iterable[Any]) -> frozenset[str]:
-    """The plain names of functions and classes on which an output of `model` depends. Unused results do not count. A
-    torch function counts as one function, whatever it calls itself."""
+    """Returns the plain names of functions and classes on which an output of `model` depends. Unused results do not
+    count. A torch function counts as one function, even if it calls other functions."""
     seen = _Seen()
     hooks = [part.register_forward_hook(seen.module) for part in model.modules()]
     try:
@@ -51,7 +51,8 @@ class _Seen(TorchFunctionMode):
         return result
 
     def module(self, module: nn.Module, inputs: Any, output: Any) -> None:
-        """A forward hook that adds the module's name, and the names behind its inputs, to its output."""
+        """A forward hook that adds the module's name, and the names recorded for its inputs, to those recorded for its
+        output."""
         self._mark(output, self.of(output) | self.of(inputs) | {plain(type(module).__name__)})
 
     def of(self, values: Any) -> frozenset[str]:

@@ -1,6 +1,5 @@
-"""Checks of a candidate's outputs: they must be tensors, finite, repeatable, not constant, dependent on the inputs, and
-no copy of an input.
-"""
+"""Checks a candidate's outputs: they must be tensors, finite, repeatable, not constant, dependent on the inputs, and no
+copy of an input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stage's metrics as TensorBoard events, written with tensorboard's own writer: docs/training_metrics.md."""
+"""Writes a stage's metrics as TensorBoard events, with tensorboard's own writer: docs/training_metrics.md."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ QUESTIONS = {
 
 
 def tag(figure: str) -> str:
-    """The name of a metric in TensorBoard, QUESTION/METRIC. A metric on held-out tasks belongs to the same question as
-    the metric on training tasks."""
+    """Returns the name of a metric in TensorBoard, QUESTION/METRIC. A metric on held-out tasks belongs to the same
+    question as the metric on training tasks."""
     name = figure.removeprefix("held_out_")
     return next((one for one, names in QUESTIONS.items() if re.fullmatch(names, name)), "other") + f"/{figure}"
 

@@ -1,4 +1,4 @@
-"""Metrics of a run, read from files of JSON lines and shown as text: docs/training_metrics.md."""
+"""Reads metrics of a run from files of JSON lines, and shows them as text: docs/training_metrics.md."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from kernel_assistant.session.training_stages import appended_lines, is_share
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The lines of a stage's metrics, without lines that lack stage, step or time; [] if the stage has no metrics."""
+    """Returns the lines of a stage's metrics, without lines that lack stage, step or time; [] if the stage has no
+    metrics."""
     return [row for row in read_objects(folder / METRICS) if {"stage", "step", "time"} <= row.keys()]
 
 
 def read_objects(file: Path) -> list[dict[str, Any]]:
-    """The objects of a file of JSON lines, without incomplete lines; [] without a file."""
+    """Returns the objects of a file of JSON lines, without incomplete lines; [] without a file."""
     return objects(file.read_bytes()) if file.is_file() else []
 
 
 def objects(lines: bytes) -> list[dict[str, Any]]:
-    """The objects in JSON lines. Lines that contain no object are left out."""
+    """Returns the objects in JSON lines. Lines that contain no object are left out."""
     rows = []
     for line in lines.splitlines():
         with suppress(ValueError):
@@ -33,7 +34,7 @@ def objects(lines: bytes) -> list[dict[str, Any]]:
 
 
 def copy_metrics(stage: Path, run: Path, start: int) -> tuple[int, list[dict[str, Any]]]:
-    """Append the complete lines of a stage's metrics, from byte `start` on, to the metrics of the run. Returns the
+    """Appends the complete lines of a stage's metrics, from byte `start` on, to the metrics of the run. Returns the
     position of the first byte that was not copied, and the copied lines. A file that became shorter is copied again.
     Raises StoreError."""
     try:
@@ -47,13 +48,13 @@ def copy_metrics(stage: Path, run: Path, start: int) -> tuple[int, list[dict[str
 
 
 def numbers(row: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics of a line: its numbers without step, time and seconds."""
+    """Returns the metrics of a line: its numbers without step, time and seconds."""
     given = {name: one for name, one in row.items() if isinstance(one, (int, float)) and not isinstance(one, bool)}
     return {name: float(one) for name, one in given.items() if name not in ("step", "time", "seconds")}
 
 
 def as_text(name: str, value: float) -> str:
-    """A metric as text: shares in per cent, large numbers with separators."""
+    """Returns a metric as text: shares in per cent, large numbers with separators."""
     if is_share(name):
         return f"{value:.1%}"
     return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.4g}"

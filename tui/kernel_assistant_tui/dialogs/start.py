@@ -16,7 +16,7 @@ from kernel_assistant_tui.widgets.cycle import Cycle
 
 
 class StartDialog(Dialog[dict[str, object]]):
-    """Returns the options that the user has changed, as flags for `resolve`."""
+    """Asks for the options of a job and returns those that the user has changed, as flags for `resolve`."""
 
     def __init__(self, module: Module, settings: Settings) -> None:
         super().__init__(f"Optimize {module.name} ({module.where}:{module.line})", Choice("s", "start", {}))

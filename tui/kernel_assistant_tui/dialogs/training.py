@@ -38,8 +38,8 @@ class RunRows(Rows[TrainingRun]):
 
 
 class RunDialog(Dialog[Path]):
-    """Returns the folder of the chosen run. The input line filters the list, or takes a folder that is not in the
-    list."""
+    """Asks for a training run and returns its folder. The input line filters the list, or takes a folder that is not in
+    the list."""
 
     FULL = True
 

@@ -1,2 +1,2 @@
 """The implementations of the actions. Each is a function that takes the main screen; it is a coroutine if it has to
-wait."""
+wait for something."""

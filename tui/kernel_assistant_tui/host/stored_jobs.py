@@ -45,8 +45,8 @@ class StoredJobs:
         self._state_dir = state_dir
 
     def sources(self, candidate: str) -> dict[str, str]:
-        """Return a map from name to text of a candidate's files. It is empty if the candidate is not in the store,
-        which is written after each turn."""
+        """Return a map from name to text of a candidate's files. It is empty if the candidate is not in the store yet:
+        candidates are stored after each turn."""
         try:
             stored = self._store().candidate(candidate)
         except KernelAssistantError:

@@ -11,7 +11,7 @@ from kernel_assistant.errors import KernelAssistantError
 from kernel_assistant.source.build import read_text
 from kernel_assistant.source.find import ModuleClass, find_modules
 
-#: Folders that are skipped: they have code of others, or none.
+#: Folders that are skipped: they contain the code of others, or no code.
 SKIPPED = frozenset(("__pycache__", "node_modules", "site-packages", "dist-packages", "build", "dist", "venv"))
 #: Most files that are read of a project; a warning is shown if there are more.
 MOST_FILES = 20_000

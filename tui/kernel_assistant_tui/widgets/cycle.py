@@ -13,7 +13,7 @@ from textual.widgets import Static
 
 
 class Cycle(Static, can_focus=True):
-    """A field that shows `value`, one of `words`. Keys and clicks select the next word."""
+    """A field that shows `value`, one of `words`. The keys left and right and a click select another word."""
 
     DEFAULT_CSS = """
     Cycle { height: 1; width: 1fr; background: $panel; padding: 0 1; }

@@ -22,8 +22,8 @@ _MATCH, _HERE = "$text on $warning-muted", "$background on $warning"
 
 
 class StyledText(NamedTuple):
-    """A line of text in one style, which is always wrapped. Only when the line is drawn is it converted to a
-    `Content`, which is slower."""
+    """A line of text in one style, which is always wrapped. It is converted to a `Content`, which is slower, only when
+    it is drawn."""
 
     plain: str
     style: str

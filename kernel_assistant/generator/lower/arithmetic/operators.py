@@ -1,4 +1,4 @@
-"""Arithmetic operators. Integers have C text of their own, because they wrap and their division never traps."""
+"""Arithmetic operators. Integers have C text of their own: they wrap around, and a division by zero must not trap."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _mul(context: Context) -> TensorExpr:
 
 
 def _div(context: Context) -> TensorExpr:
-    """A quotient, exact or rounded down ("floor") or towards zero ("trunc")."""
+    """The quotient of the node's operands, exact or rounded down (rounding mode "floor") or towards zero ("trunc")."""
     mode = context.node.kwargs.get("rounding_mode")
     if mode == "floor":
         return _binary(*BINARY["floor_divide"])(context)

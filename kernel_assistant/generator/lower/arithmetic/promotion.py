@@ -1,8 +1,8 @@
-"""The dtype in which PyTorch computes an operator on tensors and numbers of several dtypes.
+"""Finds the dtype in which PyTorch computes an operator on tensors and numbers of several dtypes.
 
-Source: `torch.result_type` (ATen/native/TypeProperties.cpp, c10/core/ScalarType.h). Tensors with dimensions decide. A
-tensor without dimensions counts only if its category (truth value, integer, real number) is higher; the same holds for
-a Python number, which comes last.
+Source: `torch.result_type` (ATen/native/TypeProperties.cpp, c10/core/ScalarType.h). The dtypes of tensors with
+dimensions are decisive. A tensor without dimensions counts only if its category (truth value, integer, real number) is
+higher; a Python number only if its category is higher than that of all tensors.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SIGNED = ("i8", "i16", "i32", "i64")
 
 
 def common_dtype(context: Context, operands: Iterable[Operand]) -> str:
-    """The dtype in which the node compares these operands."""
+    """The dtype to which PyTorch promotes these operands of the node."""
     dtypes: list[list[str]] = [[], [], []]
     for operand in operands:
         if isinstance(operand, str) and operand.startswith("%"):
@@ -44,14 +44,15 @@ def _category(dtype: str) -> int:
 
 
 def _unless_lower(first: str, other: str) -> str:
-    """The dtype of operands of dtype `first`, which decide, and of dtype `other`, which count only if their category is
-    higher. So a half type does not become float beside a float number.
+    """`first`, or if `other` has a higher category, the dtype to which both are promoted. So a float16 tensor beside a
+    float number stays float16.
     """
     return promoted(first, other) if _category(other) > _category(first) else first
 
 
 def promoted(left: str, right: str) -> str:
-    """The smallest dtype that both fit in; real numbers need not hold every integer."""
+    """The dtype of an operation on tensors of dtypes `left` and `right`. A real dtype wins over every integer one,
+    although it may not hold every integer."""
     if left == right:
         return left
     low, high = sorted((left, right), key=_category)

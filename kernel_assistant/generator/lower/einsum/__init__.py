@@ -1,1 +1,1 @@
-"""Writes `einsum` as steps of two operands."""
+"""Replaces `einsum` by steps that have two operands each."""

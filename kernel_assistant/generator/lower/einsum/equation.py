@@ -1,4 +1,4 @@
-"""Reads the equation of an `einsum` as PyTorch does: a letter for each dimension, also for those of an ellipsis."""
+"""Reads the equation of an `einsum` as PyTorch does; each dimension gets a letter, also those of an ellipsis."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _DOTS = "..."
 
 @dataclass(frozen=True, slots=True)
 class Equation:
-    """The letters of each operand's dimensions and of the result's, and the size of each letter. An operand may have
-    size 1 where its letter has another size: it is repeated there.
+    """The letters of each operand's dimensions (`sides`) and of the result's (`out`), and the size of each letter. An
+    operand may have size 1 where its letter has another size; it is then broadcast in this dimension.
     """
 
     sides: tuple[str, ...]
@@ -22,7 +22,7 @@ class Equation:
     sizes: dict[str, str]
 
     def repeated(self, side: str, shape: tuple[str, ...]) -> list[int]:
-        """The indices of the dimensions in which an operand with the letters `side` and this shape is repeated."""
+        """The indices of the dimensions in which an operand with the letters `side` and this shape is broadcast."""
         pairs = enumerate(zip(side, shape, strict=True))
         return [dim for dim, (letter, size) in pairs if parse_size(size) == 1 != parse_size(self.sizes[letter])]
 
@@ -51,13 +51,13 @@ def read_equation(text: str, shapes: Sequence[tuple[str, ...]], out_shape: tuple
 
 
 def _is_spelled(side: str) -> bool:
-    """Whether a side has letters, each once, and at most one ellipsis."""
+    """Whether the letters of an operand or the result are all different, with at most one ellipsis among them."""
     letters = side.replace(_DOTS, "", 1)
     return len(set(letters)) == len(letters) and all(letter in string.ascii_letters for letter in letters)
 
 
 def _unpaired(letters: str) -> str:
-    """The letters of the result where the equation does not state them: those that occur once, capitals first."""
+    """The letters of the result if the equation does not state them: those that occur once in it, capitals first."""
     return "".join(letter for letter in sorted(set(letters) - {"."}) if letters.count(letter) == 1)
 
 

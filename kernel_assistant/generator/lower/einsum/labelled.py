@@ -1,4 +1,4 @@
-"""Makes nodes of values that have a letter for each dimension."""
+"""Makes nodes for values that have a letter for each dimension."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from kernel_assistant.records.graph import Operand
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """A value with a letter for each dimension."""
+    """An operand with a letter for each of its dimensions."""
 
     operand: Operand
     letters: str
 
 
 class LabelledWriter:
-    """Adds nodes for values with letters to a writer; `sizes` has the size of each letter."""
+    """Adds nodes for `Labelled` values to a NodeWriter; `sizes` has the size of each letter."""
 
     def __init__(self, writer: NodeWriter, sizes: Mapping[str, str]) -> None:
         self._writer, self._sizes = writer, sizes
 
     def squeezed(self, value: Labelled, dims: Sequence[int]) -> Labelled:
-        """A value without its dimensions number `dims`, which have size 1."""
+        """`value` without the dimensions with the indices `dims`, which have size 1."""
         return self._without("squeeze.dims", value, dims) if dims else value
 
     def summed(self, value: Labelled, kept: Collection[str]) -> Labelled:
-        """A value that is summed over all letters that are not in `kept`."""
+        """`value` summed over all letters that are not in `kept`."""
         dims = [dim for dim, letter in enumerate(value.letters) if letter not in kept]
         return self._without("sum.dim_IntList", value, dims) if dims else value
 
@@ -45,14 +45,14 @@ class LabelledWriter:
         return self.summed(Labelled(terms, letters), order)
 
     def product(self, values: Sequence[Labelled], order: str) -> Labelled:
-        """The matrix product of two values; the letters of the result are `order`."""
+        """The matrix product of two values, as an `einsum`. The letters of the result are `order`, in this order."""
         text = f"{','.join(value.letters for value in values)}->{order}"
         operands: list[Operand] = [value.operand for value in values]
         return self._added(order, "einsum", text, operands)  # type: ignore[arg-type]
 
     def _spread(self, value: Labelled, letters: str) -> Operand:
-        """A value that broadcasts to `letters`: its dimensions in this order, with size 1 for each missing letter after
-        its first one.
+        """`value` in a shape that broadcasts against the letters `letters`: its dimensions in their order, with size 1
+        for each missing letter behind the first of them.
         """
         order = picked(letters, value.letters)
         if order != value.letters:
@@ -77,5 +77,5 @@ class LabelledWriter:
 
 
 def picked(order: str, letters: Collection[str]) -> str:
-    """The characters of `order` that are in `letters`, in their order."""
+    """The characters of `order` that are in `letters`, in the order in which `order` has them."""
     return "".join(letter for letter in order if letter in letters)

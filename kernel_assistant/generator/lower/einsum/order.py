@@ -1,4 +1,4 @@
-"""Chooses in which order an `einsum` takes its operands, two at a time."""
+"""Chooses the order in which the operands of an `einsum` are multiplied, two at a time."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ WORK_OF_A_VALUE = 28
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
-    """Two operands that are multiplied, each of them the number of an operand or another contraction, and the letters
-    of their result.
+    """A step that multiplies `left` and `right`; each is the number of an operand or another step. `letters` are those
+    of the result.
     """
 
     left: Tree
@@ -34,8 +34,8 @@ def best_order(sides: Sequence[frozenset[str]], out: frozenset[str], counts: Map
 
 
 def _cheapest(operands: tuple[_Operand, ...], out: frozenset[str], counts: Mapping[str, int]) -> tuple[float, Tree]:
-    """Returns the least cost of multiplying all operands, and the order that has it; of several orders, the first one
-    from the left.
+    """Returns the cost of the cheapest order in which to multiply all operands, and this order. With more than
+    MOST_TRIED operands, the next step is always the cheapest one.
     """
     if len(operands) == 1:
         return 0.0, operands[0][0]
@@ -52,8 +52,8 @@ def _cheapest(operands: tuple[_Operand, ...], out: frozenset[str], counts: Mappi
 def _step(
     operands: tuple[_Operand, ...], pair: tuple[int, ...], out: frozenset[str], counts: Mapping[str, int]
 ) -> tuple[float, tuple[_Operand, ...]]:
-    """Returns the cost of multiplying the two operands at the indices `pair`, and the operands that are then left:
-    the product first.
+    """Returns the cost of multiplying the two operands at the indices `pair`, and the operands of the following steps:
+    the product, then all operands that are not in `pair`.
     """
     (left, left_letters), (right, right_letters) = (operands[index] for index in pair)
     rest = tuple(operand for index, operand in enumerate(operands) if index not in pair)

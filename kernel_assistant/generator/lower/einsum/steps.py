@@ -1,7 +1,7 @@
-"""Replaces an `einsum` by steps of two operands. A step is an elementwise product, a sum of an elementwise product, or
-a matrix product, which stays an `einsum` (`library/matrices.py`).
+"""Replaces an `einsum` by steps that have two operands each. A step is an elementwise product, a sum of an elementwise
+product, or a matrix product, which remains an `einsum` (`library/matrices.py`).
 
-In half types the result of each step is rounded, as in PyTorch; the products that a step sums are not.
+In half types the result of each step is rounded, as in PyTorch; the products that a step sums are not rounded.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _FLOATS = frozenset(("f64", "f32", "bf16", "f16"))
 
 
 def einsum_in_steps(writer: NodeWriter) -> list[Node]:
-    """The steps of an `einsum`. Returns the node itself if its equation already is one matrix product, or if it has
-    a diagonal, integers, or operands of several types."""
+    """The nodes that replace an `einsum`. Returns the node itself if its equation already is one matrix product, or if
+    it has a diagonal, integers, or operands of several dtypes."""
     node, operands = writer.node, writer.argument(1, "tensors")
     if not isinstance(node.args[0], str) or not isinstance(operands, list):
         return [node]
@@ -34,8 +34,8 @@ def einsum_in_steps(writer: NodeWriter) -> list[Node]:
 
 
 class _Steps:
-    """The steps of one equation. First each operand loses the dimensions in which it is repeated, and is summed over
-    the letters that neither the result nor another operand has."""
+    """The steps of one equation. Before them, each operand loses its broadcast dimensions, and is summed over the
+    letters that neither the result nor another operand has."""
 
     def __init__(self, writer: NodeWriter, equation: Equation, values: list[Labelled]) -> None:
         self._writer, self._out = writer, equation.out
@@ -65,7 +65,8 @@ class _Steps:
         return self._writer.end("permute", value.operand, [value.letters.index(letter) for letter in self._out])
 
     def _value(self, tree: Tree, order: str) -> Labelled:
-        """An operand unchanged, or the result of a step with its letters in the order `order`."""
+        """The result of `tree`: an operand, unchanged, or the result of a step with its letters in the order
+        `order`."""
         if isinstance(tree, int):
             return self._values[tree]
         summed = "".join(sorted((self._letters(tree.left) | self._letters(tree.right)) - tree.letters))
@@ -75,8 +76,8 @@ class _Steps:
         return self._labelled.elementwise(sides, order, summed)
 
     def _factors(self, step: Contraction, order: str, summed: str) -> list[Labelled]:
-        """Both sides of a matrix product. A side that is a step itself is written in the order in which the library
-        reads it; if possible, the last dimension of its largest operand stays last."""
+        """Both factors of a matrix product. A factor that is itself computed by a step gets the order of dimensions in
+        which the library reads it; if possible, the last dimension of its largest operand stays last."""
         shared = self._letters(step.left) & self._letters(step.right)
         factors = []
         for side in (step.left, step.right):
@@ -86,7 +87,8 @@ class _Steps:
         return factors
 
     def _is_product(self, step: Contraction) -> bool:
-        """Whether the sides share a letter that is summed, and each has a letter of its own."""
+        """Whether the step is a matrix product: both factors share a letter that is summed, and each has a letter of
+        its own."""
         left, right = self._letters(step.left), self._letters(step.right)
         return bool((left & right) - step.letters and left - right and right - left)
 
@@ -94,7 +96,7 @@ class _Steps:
         return frozenset(self._values[tree].letters) if isinstance(tree, int) else tree.letters
 
     def _largest(self, tree: Tree) -> Labelled:
-        """The operand with the most elements among those of a step."""
+        """The operand with the most elements among all operands of `tree`."""
         if isinstance(tree, int):
             return self._values[tree]
         return max(map(self._largest, (tree.left, tree.right)), key=lambda value: count(value.letters, self._counts))

@@ -1,6 +1,5 @@
-"""EmbeddingBag over bags of equal length, which a module has that is called with a matrix of indices: each result is a
-reduction over the rows that a bag names. If only `offsets` knows the lengths of the bags, the operator stays PyTorch's
-call.
+"""EmbeddingBag over bags of equal length, as for a matrix of indices: each result is a reduction over the table's rows
+whose indices are in the bag. If the lengths depend on the values in `offsets`, the operator is left to PyTorch.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ def _pooled(mode: object, rows: Expr, members: Axes, counts: Expr | None, length
 
 
 def _length(context: Context) -> Size:
-    """The number of rows in each bag. Raises Unsupported if it is not the same for all."""
+    """The number of rows in each bag. Raises Unsupported unless the graph computes the offsets as 0, n, 2n, …."""
     operand = str(context.node.args[2])
     made = next((node for node in context.graph.nodes if f"%{node.name}" == operand), None)
     step = None if made is None else _step(made)
@@ -72,14 +71,14 @@ def _length(context: Context) -> Size:
 
 
 def _step(node: Node) -> Operand:
-    """The n of a node that computes the offsets 0, n, 2n, …; None for any other node."""
+    """The n of a node that computes the offsets 0, n, 2n, … with `arange`; None for any other node."""
     if not node.op.startswith("arange.start") or node.args[0] != 0:
         return None
     return node.args[2] if len(node.args) > 2 else 1
 
 
 def _padding(context: Context, table: TensorExpr) -> Expr | None:
-    """The index that stands for no row; None if there is no such index."""
+    """The index whose rows are left out (`padding_idx`); None if there is none."""
     given, rows = context.argument(8, "padding_idx"), dim_size(table.dims[0])
     if not isinstance(given, int) or (given < 0 and context.node.op.startswith("_")):
         return None

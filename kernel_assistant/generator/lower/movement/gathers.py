@@ -30,15 +30,15 @@ def index_value(context: Context, operand: Operand) -> TensorExpr:
 
 
 def _existing(index: Expr, size: Size) -> Expr:
-    """The position to which an index refers. Negative indices count from the end; positions outside the dimension
-    become the nearest existing one.
+    """The position that `index` selects in a dimension of `size` elements. Negative indices count from the end; a
+    position outside the dimension becomes the nearest one inside.
     """
     wrapped = integer("({0} < 0 ? {0} + {1} : {0})", index, whole(size))
     return integer("ka_clamp({0}, 0, {1} - 1)", wrapped, whole(size))
 
 
 def at_index(value: TensorExpr, dim: int, index: Expr) -> Expr:
-    """`value` read along its dimension `dim` at the position that the expression `index` gives."""
+    """`value` at the index `index` of its dimension `dim`; its other dimensions are unchanged."""
     axes = value.dims[dim]
     return move(value.expr, axes, Position(term=_existing(index, dim_size(axes)))) if axes else value.expr
 
@@ -57,7 +57,7 @@ def _index_select(context: Context) -> TensorExpr:
 
 
 def _tensor_index(context: Context) -> TensorExpr:
-    """Indexing by integer tensors for neighbouring dimensions, such as x[:, i, j]."""
+    """Indexing by integer tensors in one or more neighbouring dimensions, such as x[:, i, j]."""
     value, items = context.value(context.node.args[0]), context.node.args[1]
     indexed = [dim for dim, item in enumerate(items) if item is not None] if isinstance(items, list) else []
     if not isinstance(items, list) or not indexed or indexed != list(range(indexed[0], indexed[-1] + 1)):
@@ -85,9 +85,8 @@ def _take_along(context: Context) -> TensorExpr:
 
 
 def _along(context: Context, value: TensorExpr, index: TensorExpr, dim: int) -> TensorExpr:
-    """Reads along one dimension at the positions in `index`, which has the value's rank; the other dimensions keep
-    their positions.
-    """
+    """Reads `value` along dimension `dim` at the positions in `index`, which has the same rank, as
+    `torch.gather` does."""
     expr, dims = at_index(value, dim, index.expr), list(index.dims)
     for other, (mine, theirs) in enumerate(zip(value.dims, index.dims, strict=True)):
         if other == dim or not mine:

@@ -47,7 +47,7 @@ def new_axes(size: Size) -> Axes:
 
 
 def along(axes: Axes, offset: Size = 0) -> Expr:
-    """The position along new axes, plus `offset`."""
+    """The position along `axes`, plus `offset`, as an expression."""
     return iota(axes_index(axes), offset)
 
 
@@ -90,7 +90,8 @@ def _empty(value: TensorExpr) -> bool:
 
 
 def _choice(parts: Sequence[tuple[Expr, Expr]]) -> Expr:
-    """The value that belongs to the first true condition; the last value needs no condition."""
+    """The value of the first (condition, value) pair whose condition is true; that of the last pair if no other is
+    true."""
     chosen = parts[-1][1]
     for guard, expr in reversed(parts[:-1]):
         chosen = select(guard, expr, chosen)
@@ -98,8 +99,8 @@ def _choice(parts: Sequence[tuple[Expr, Expr]]) -> Expr:
 
 
 def _aligned(context: Context, values: list[TensorExpr], dim: int | None) -> tuple[list[TensorExpr], tuple[Axes, ...]]:
-    """Returns values that share their loops in all dimensions except `dim`, and the axes of these dimensions, () at
-    `dim`.
+    """Returns the values, such that they share their loops in all dimensions except `dim`, and the axes of the shared
+    dimensions, with () at index `dim`.
 
     If one loop is used for different dimensions of the values, each value gets new loops.
     """
@@ -142,8 +143,8 @@ def _stack(context: Context) -> TensorExpr:
 
 
 def _pieces(context: Context, values: list[TensorExpr], dims: tuple[Axes, ...], dim: int) -> Pieces | None:
-    """The pieces of a `cat` of gathers of equal sizes, which is better written piece by piece: otherwise all gathers
-    would be read for each element. None for any other `cat`."""
+    """The pieces of a `cat` of gathers of equal sizes, each written by a store of its own: a single store would read
+    all gathers for each element. None for any other `cat`."""
     sizes = [dim_size(value.dims[dim]) for value in values]
     if not _may_be_apart(context, len(values)) or any(size != sizes[0] for size in sizes) or sizes[0] == 1:
         return None
@@ -158,7 +159,8 @@ def _pieces(context: Context, values: list[TensorExpr], dims: tuple[Axes, ...], 
 
 
 def _gathers(expr: Expr) -> bool:
-    """Whether an elementwise expression reads a buffer at positions that other values give."""
+    """Whether an expression reads a buffer at positions that are computed, and contains no reduction, scan or
+    window."""
     below = ordered([expr])
     return any(isinstance(one, Load) and one.terms for one in below) and not any(map(_loops, below))
 
@@ -172,8 +174,8 @@ def _may_be_apart(context: Context, count: int) -> bool:
 
 
 def _share_work(context: Context, values: list[TensorExpr]) -> bool:
-    """Whether a stack is better written piece by piece. As one value, it would compute all stacked values for each
-    element, which is quadratic for the steps of a recurrence."""
+    """Whether each value of a stack is better written by a store of its own, because the values share much work. A
+    single store computes all values for each element; for the steps of a recurrence that is quadratic."""
     if not _may_be_apart(context, len(values)):
         return False
     together = ordered([value.expr for value in values])

@@ -1,4 +1,4 @@
-"""Triangles, diagonals, unit matrices and grids: operators that select elements by position."""
+"""Lowers operators that select elements by position: triangles, diagonals, identity matrices and meshgrid."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _diag_embed(context: Context) -> TensorExpr:
 
 
 def _embedded(context: Context, value: TensorExpr, offset: int) -> TensorExpr:
-    """A matrix for each row of the value, with the row on its diagonal and zeros elsewhere."""
+    """For each row of `value`, a matrix that has the row on its diagonal number `offset` and zeros elsewhere."""
     rows, columns = (new_axes(parse_size(size)) for size in context.node.spec.shape[-2:])
     size = dim_size(value.dims[-1])
     line = condition("({0} == {1})", along(columns), along(rows, offset))

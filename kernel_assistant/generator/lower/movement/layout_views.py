@@ -1,4 +1,4 @@
-"""Operators that split and reorder axes: repeating, unfolding, shuffling."""
+"""Lowers operators that split and reorder dimensions: repeating, unfolding, shuffling."""
 
 from __future__ import annotations
 

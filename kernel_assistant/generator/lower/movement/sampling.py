@@ -1,7 +1,7 @@
-"""`affine_grid` and `grid_sample`: reads at real positions that another tensor gives, of two or three dimensions.
+"""Lowers `affine_grid` and `grid_sample`: reads of two or three dimensions at real positions that another tensor gives.
 
-Positions from -1 to 1 become elements as in ATen/native/GridSamplerUtils.h. An element outside the image counts as
-zero, also for the padding modes that move positions inside: its weight is zero then.
+Positions from -1 to 1 are converted to element positions as in ATen/native/GridSamplerUtils.h. An element outside the
+image counts as zero, also for the padding modes that move positions inside, where its weight is zero.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def _column(theta: TensorExpr, column: int) -> Expr:
 
 
 def _base(axes: Axes, ctype: str, corners: bool) -> Expr:
-    """The positions of elements along a dimension, from -1 to 1: that of each element's middle, or with `corners` from
-    exactly -1 for the first element to 1 for the last.
+    """The positions of a dimension's elements, scaled to -1 … 1: with `corners` the first element is at -1 and the last
+    at 1, otherwise these are the outer edges of the two elements.
     """
     size = dim_size(axes)
     if not isinstance(size, int):
@@ -76,7 +76,8 @@ def _grid_sample(context: Context) -> TensorExpr:
 
 
 def _place(given: Expr, size: Size, padding: int, corners: bool) -> Expr:
-    """Converts a position between -1 and 1 to one in elements, limited so that it fits an integer."""
+    """Converts a position between -1 and 1 to a position in elements. Clamps it to a range that fits an integer, or, if
+    the padding is not zeros, to the image."""
     ctype = given.ctype
     assert isinstance(size, int)
     length = Const(ctype, size - 1 if corners else size)
@@ -89,8 +90,8 @@ def _place(given: Expr, size: Size, padding: int, corners: bool) -> Expr:
 
 
 def _reflected(position: Expr, size: int, corners: bool) -> Expr:
-    """The position, mirrored at the middles of the outer elements (with `corners`) or at their outer edges until it is
-    between them.
+    """The position, reflected until it is inside the image: at the centres of the outer elements with `corners`, at
+    their outer edges without.
     """
     ctype = position.ctype
     span, low = (size - 1, 0.0) if corners else (size, -0.5)
@@ -111,9 +112,7 @@ def _nearest(value: Expr, dims: Sequence[Axes], positions: Sequence[Expr]) -> Ex
 
 
 def _mixed(value: Expr, dims: Sequence[Axes], positions: Sequence[Expr]) -> Expr:
-    """The sum of the neighbours of the position, on both sides along each dimension, weighted linearly by their
-    distance.
-    """
+    """The linear interpolation of the elements around the position, two along each dimension."""
     ctype = value.ctype
     below = [Op(position.ctype, "ka_floor({0})", (position,)) for position in positions]
     first = [integer("(int64_t){0}", whole) for whole in below]

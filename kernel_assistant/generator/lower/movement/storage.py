@@ -1,5 +1,5 @@
-"""Operators that depend on positions in memory: `as_strided`, which reads positions of storage, and `unfold_backward`,
-which writes windows back to where `unfold` took them from.
+"""Operators that depend on memory layout: `as_strided`, which reads a storage at given strides, and `unfold_backward`,
+which writes windows back to the positions from which `unfold` took them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Lowering = Callable[[Context], TensorExpr]
 
 
 def _as_strided(context: Context) -> TensorExpr:
-    """Reads a value that is in memory, at offset + Σ stride·position. The operand is the value that owns the
-    storage, so that offsets count from its first element."""
+    """Reads an input of the graph at offset + Σ stride·position. The operand must own the storage, because offsets
+    count from its first element. Raises Unsupported if the operand is no input."""
     name = str(context.node.args[0])[1:]
     spec = next((value.spec for value in context.graph.inputs if value.name == name), None)
     if spec is None:
@@ -40,7 +40,7 @@ def _sizes(operand: Operand) -> list[Size]:
 
 
 def _check_reach(context: Context, spec: TensorSpec, shape: list[Size], strides: list[Size], offset: Size) -> None:
-    """Raises Unsupported if positions are outside the operand, at the sizes of the graph or at two other choices of its
+    """Raises Unsupported if a position is outside the operand, at the sizes of the graph or at two other choices of its
     free dimensions.
     """
     sizes = [parse_size(size) for size in spec.shape]
@@ -53,13 +53,13 @@ def _check_reach(context: Context, spec: TensorSpec, shape: list[Size], strides:
 
 
 def _reach(shape: Sequence[Size], strides: Sequence[Size], dims: dict[str, int]) -> int:
-    """The distance from the first to the last element, in elements."""
+    """The distance from the first to the last element in memory, counted in elements, at the free dimensions `dims`."""
     pairs = [(size_value(size, dims), size_value(stride, dims)) for size, stride in zip(shape, strides, strict=True)]
     return sum((size - 1) * stride for size, stride in pairs)
 
 
 def _unfold_backward(context: Context) -> TensorExpr:
-    """Writes windows that do not overlap back to their positions, with zeros between them."""
+    """Writes windows back to their positions, with zeros between them. Raises Unsupported if windows overlap."""
     value = context.value(context.node.args[0])
     dim, size, step = context.node.args[2:5]
     if not isinstance(size, int) or not isinstance(step, int):

@@ -1,4 +1,4 @@
-"""Operators that only change positions: views, slices, flips, and the concatenation that makes a scan exclusive."""
+"""Lowers operators that only change positions: views, slices, flips, and a `cat` that makes a scan exclusive."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Lowering = Callable[[Context], TensorExpr | tuple[TensorExpr, ...]]
 
 
 def dimension(context: Context, operand: Operand, rank: int) -> int:
-    """A dimension number converted to the range 0 … rank-1."""
+    """The index 0 … rank - 1 of a dimension that may be given as a negative number."""
     if not isinstance(operand, int):
         raise Unsupported(f"{context.node.op}: dimension {operand!r}")
     return operand % max(rank, 1)
@@ -144,7 +144,8 @@ def _flip(context: Context) -> TensorExpr:
 
 
 def _flipped_scan(expr: Expr, axis: Axis, new: Axis) -> Expr | None:
-    """A flip after a scan, expressed as a scan in the other direction; None if `expr` is not such a scan."""
+    """The flip of the scan `expr` along `axis`, as a scan in the other direction along `new`; None if `expr` is no scan
+    along `axis`."""
     if not isinstance(expr, PrefixScan) or resolve((expr.axis,)) != (axis,):
         return None
     arg = move(expr.arg, (axis,), Position({new: -1}, add(axis.size, -1)))
@@ -169,8 +170,8 @@ def _parts(context: Context) -> tuple[TensorExpr, ...]:
 
 
 def _sizes_of_parts(context: Context, dim: int, whole: Size, last: int) -> list[Size]:
-    """The sizes of the parts, as the arguments give them. If the size of the dimension is symbolic, the parts cannot be
-    counted; then the sizes of parts 0 to `last`.
+    """The sizes of the results of `split` or `chunk`. If the size `whole` of the dimension is symbolic, the number of
+    results is not known, and the list has the sizes of results 0 to `last`.
     """
     node, given = context.node, context.node.args[1]
     if isinstance(given, list):

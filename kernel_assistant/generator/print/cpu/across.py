@@ -1,5 +1,5 @@
-"""Reductions and scans of many short rows: the rows of a tile are computed together, one for each lane, as if they were
-columns. Loads step over rows.
+"""Writes reductions and scans of many short rows for the CPU. The rows of a tile are computed together, one row in each
+SIMD lane, as if they were columns; loads are therefore strided.
 """
 
 from __future__ import annotations
@@ -22,5 +22,5 @@ def emit_scan_across(nest: LoopNest, schedule: Schedule) -> KernelSource:
 
 
 def _turned(nest: LoopNest) -> LoopNest:
-    """The nest with its rows, the outer loops, as its inner loop."""
+    """The nest with its outer loops, which count the rows, as its inner loops."""
     return replace(nest, outer=[], inner=nest.outer)

@@ -1,5 +1,5 @@
-"""Elementwise nests in which loads and stores are contiguous along different loops: the nest runs over square tiles, so
-that both stay in the L1 cache.
+"""Writes elementwise nests in which loads and stores are contiguous along different loops for the CPU. The nest runs
+over square tiles, so that both stay in the L1 cache.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Reductions over a dimension that is not the last. The loop over R, the reduced dimension, runs outside of tiles of
-the inner loop, so that memory is read in order.
+"""Writes reductions over a dimension that is not the last for the CPU. For each tile of columns (the inner loop I), the
+loop over the reduced dimension R is the outer one, so that memory is read in order.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def emit_cols(nest: LoopNest, schedule: Schedule) -> KernelSource:
 
 
 def scope_loop(body: StatementWriter, scope: list[Expr], tile: int, read: list[Expr] | None = None) -> None:
-    """Writes the computation of values that do not vary along R, once for each column. Those in `read`, by default all
-    that are read outside of `scope`, go into arrays over the tile.
+    """Writes a loop over the tile's columns that computes the values `scope`, which do not vary along R. Those in
+    `read` (by default all that are read outside of `scope`) are stored in arrays of `tile` elements.
     """
     if not scope:
         return
@@ -69,7 +69,8 @@ def open_columns(body: StatementWriter) -> StatementWriter:
 
 
 def reduce_rows(body: StatementWriter, part: Pass, tile: int, first: str = "0", last: str = "R") -> None:
-    """Write one pass of reductions over the rows from `first` to `last`. Totals are in arrays total_r… afterwards."""
+    """Writes one pass of reductions over the rows [first, last). The arrays total_r… hold the totals afterwards, one
+    element for each column of the tile."""
     unit, nest = body.unit, body.nest
     names = {id(reduce): nest.result(reduce) for reduce in part.reduces}
     for reduce in part.reduces:
@@ -97,7 +98,8 @@ def reduce_rows(body: StatementWriter, part: Pass, tile: int, first: str = "0", 
 
 
 def round_totals(body: StatementWriter, part: Pass, tile: int) -> None:
-    """Write the conversion of the totals to the types of the reductions, and name the results."""
+    """Writes the conversion of the totals to the C types of the reductions, and registers the arrays of the results in
+    `body`."""
     unit = body.unit
     for reduce in part.reduces:
         name = body.nest.result(reduce)
@@ -106,7 +108,7 @@ def round_totals(body: StatementWriter, part: Pass, tile: int) -> None:
 
 
 def _of_the_row(nest: LoopNest, exprs: list[Expr]) -> list[Expr]:
-    """Those of `exprs` that are the same for all columns, such as the index of a row that is read whole."""
+    """The expressions that have the same value in all columns, such as the index of a gathered row."""
     own = {id(expr) for expr in exprs}
     steady: dict[int, Expr] = {}
     for expr in exprs:
@@ -119,7 +121,8 @@ def _of_the_row(nest: LoopNest, exprs: list[Expr]) -> list[Expr]:
 
 
 def store_rows(body: StatementWriter, part: Pass, tile: int, nt: int, first: str = "0", last: str = "R") -> None:
-    """Write the pass that stores the outputs that vary along R."""
+    """Writes the pass over the rows [first, last) that stores the outputs that vary along R; with `nt`, by streaming
+    stores."""
     unit, nest = body.unit, body.nest
     through = streamed(nest, part, nest.inner, nt)
     unit.open(f"for (int64_t q = {first}; q < {last}; ++q)")
@@ -139,7 +142,7 @@ def store_rows(body: StatementWriter, part: Pass, tile: int, nt: int, first: str
 
 
 def store_outside(body: StatementWriter, plan: Passes) -> None:
-    """Write the outputs that do not vary along R."""
+    """Writes the stores of the outputs that do not vary along R."""
     if plan.stores:
         inner = open_columns(body)
         stores(inner, plan.stores, (body.nest.inner, "i"))

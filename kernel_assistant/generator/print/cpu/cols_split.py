@@ -1,5 +1,5 @@
-"""Reductions over a long dimension beside which there are few columns: its rows are divided into chunks, each a task;
-partial results go through scratch memory and are combined in a fixed order.
+"""Writes reductions over a long dimension R with few columns for the CPU. The rows of R are divided into chunks, one
+for each task; partial results are stored in scratch memory and combined in a fixed order.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ class _ColumnChunks:
         unit.add(f"const int64_t chunks = (R + {self.chunk - 1}) / {self.chunk};")
 
     def open(self, tasks: str, outer: str, targets: list[Expr]) -> StatementWriter:
-        """Open the loop over `tasks`, each a tile of columns in row group `outer`, and compute the values that do not
-        vary along R, as far as `targets` need them.
+        """Begins the loop over `tasks`, each of which handles a tile of columns in row group `outer`. Writes the
+        computation of the values that do not vary along R and that `targets` need; returns the writer of the loop's
+        body.
         """
         unit, nest = self.unit, self.nest
         parallel(unit, "O * R * I")

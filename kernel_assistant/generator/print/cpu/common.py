@@ -1,5 +1,5 @@
-"""Code that all CPU forms share: pointers, element access, loops with lanes, tiles that are written with streaming
-stores.
+"""Code that all CPU forms share: pointers, element access, loops over SIMD lanes, and tiles that are written with
+streaming stores.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def fold(reduce: Reduce, lanes: int, name: str) -> str:
 
 
 def costly(expr: Expr) -> bool:
-    """Whether a value is worth keeping in a row buffer: it is a division, or a function of more than a few
-    instructions.
+    """Whether a value is expensive enough to be kept in a row buffer: it is a division, or a function of more than a
+    few instructions.
     """
     cheap = ("ka_add", "ka_sub", "ka_mul", "ka_neg", "ka_square", "ka_max", "ka_min", "ka_abs", "ka_relu", "ka_clamp")
     if not isinstance(expr, Op):
@@ -60,8 +60,8 @@ def parallel(unit: KernelSource, work: str) -> None:
 
 
 def loads(unit: KernelSource, nest: LoopNest, *loops: tuple[list[Axis], str]) -> dict[int, str]:
-    """The text of every load, by the `id` of its access, at the position of these loops, which are given as (axes,
-    variable).
+    """The C text of every load, by the `id` of its access. `loops` gives the position, as pairs of axes and the
+    variable that counts along them.
     """
     texts = {}
     for access in dict.fromkeys(nest.loads.values()):
@@ -76,7 +76,8 @@ def stores(
     *loops: tuple[list[Axis], str],
     tiles: dict[str, str] | None = None,
 ) -> None:
-    """Write the outputs at the current position; `tiles` maps an output to the buffer that is written instead."""
+    """Writes the stores of outputs at the position that `loops` gives. `tiles` maps the name of an output's access to
+    the C text of an element that is written instead of memory."""
     for access, output in part:
         target = (tiles or {}).get(access.name) or (
             f"{access.name}[{joined(*(body.unit.position(access, axes, var) for axes, var in loops))}]"
@@ -85,12 +86,13 @@ def stores(
 
 
 def streamed(nest: LoopNest, part: Pass, axes: list[Axis], nt: int) -> list[Access]:
-    """The stores that bypass the cache with `nt`: those that are contiguous along the inner loop."""
+    """The stores of a pass that bypass the cache: with `nt`, those that are contiguous along `axes`; otherwise none."""
     return [access for access, _ in part.stores if nt and access.linear(axes) == 1]
 
 
 def reduce_loop(body: StatementWriter, part: Pass, lanes: int, keep: dict[int, str], walk: Walk) -> None:
-    """Write one pass of reductions along `walk`. Each result's total is in the variable total_r… afterwards."""
+    """Writes one pass of reductions along `walk`, with `lanes` partial results each. The variables total_r… hold the
+    totals afterwards."""
     unit, nest = body.unit, body.nest
     begin, end = walk.limits
     pieces = walk.pieces(CHUNK)
@@ -123,7 +125,7 @@ def _names(nest: LoopNest, part: Pass) -> list[tuple[Reduce, str]]:
 
 
 def _write_step(body: StatementWriter, part: Pass, keep: dict[int, str], walk: Walk) -> None:
-    """Write the lambda `step_r…`, which adds one element to one lane of each reduction."""
+    """Writes a C++ lambda `step_r…`, which adds the element at position q to one lane of each reduction."""
     unit, nest = body.unit, body.nest
     inner, names = body.inner(), _names(nest, part)
     params = ", ".join(f"{reduce.ctype}& {name}" for reduce, name in names)
@@ -163,13 +165,15 @@ def _fold_lanes(unit: KernelSource, nest: LoopNest, part: Pass, lanes: int) -> N
 
 
 def _take_kept(inner: StatementWriter, part: Pass, keep: dict[int, str]) -> None:
-    """Name the values that earlier passes stored in row buffers; `keep` has the text of their elements."""
+    """Registers in `inner` the values that earlier passes stored in row buffers; `keep` maps the `id` of an expression
+    to the C text of its element."""
     computed = {id(expr) for expr in part.body}
     inner.names.update((expr_id, name) for expr_id, name in keep.items() if expr_id not in computed)
 
 
 def take_totals(body: StatementWriter, part: Pass) -> None:
-    """Name the results of the reductions, whose totals `reduce_loop` has computed."""
+    """Writes the conversion of the totals of `reduce_loop` to the results' C types, and registers these variables in
+    `body`."""
     for reduce in part.reduces:
         name = body.nest.result(reduce)
         body.unit.add(f"const {reduce.ctype} {name} = ({reduce.ctype})total_{name};")
@@ -177,7 +181,8 @@ def take_totals(body: StatementWriter, part: Pass) -> None:
 
 
 def store_loop(body: StatementWriter, part: Pass, nt: int, keep: dict[int, str], walk: Walk) -> None:
-    """Write the last pass, which computes the outputs along `walk`; outputs with streaming stores go through a tile."""
+    """Writes the last pass, which computes and stores the outputs along `walk`. With `nt`, contiguous outputs are
+    collected in a small array, which is then written with streaming stores."""
     unit, nest, tile = body.unit, body.nest, 512
     begin, end = walk.limits
     inner = body.inner()

@@ -1,4 +1,4 @@
-"""Maps the form of a schedule to the function that writes it, for the CPU."""
+"""Maps the form of a schedule to the function that writes the kernel, for the CPU."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ROW_BY_ROW = '__attribute__((optimize("no-loop-unroll-and-jam"))) '
 
 
 def form_fits(nest: LoopNest, form: str) -> bool:
-    """Whether a form, of either target, can be used for nests of this family."""
+    """Whether a schedule's form, for the CPU or CUDA, can be used for the family of the nest."""
     family, _, kind = form.partition("/")
     if family != nest.family:
         return False
@@ -45,7 +45,7 @@ def form_fits(nest: LoopNest, form: str) -> bool:
 
 
 def reads_rows(nest: LoopNest) -> bool:
-    """Whether a reduction adds up whole rows that indices name."""
+    """Whether the nest is a column reduction that loads at computed positions, such as a sum of gathered rows."""
     computed = any(access.terms for access in nest.loads.values())
     return nest.family == "cols" and computed
 

@@ -1,4 +1,4 @@
-"""Elementwise nests: tiles of the inner loop, one task each."""
+"""Writes elementwise nests for the CPU: each task computes one tile of the inner loop."""
 
 from __future__ import annotations
 

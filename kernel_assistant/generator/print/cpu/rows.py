@@ -1,4 +1,5 @@
-"""Reductions over the last dimensions: one task for each row. All passes read a row that stays in cache."""
+"""Writes reductions over the last dimensions for the CPU: each task handles one row. All passes read the row, which
+stays in cache."""
 
 from __future__ import annotations
 
@@ -53,8 +54,8 @@ def emit_rows(nest: LoopNest, schedule: Schedule) -> KernelSource:
 
 
 def _worth_keeping(nest: LoopNest) -> Callable[[Expr], bool]:
-    """Returns a function that says whether to keep a value: whether it is costly, or computed from a costly one. Of a
-    chain of such values, later passes read the last one that an earlier pass computes.
+    """Returns a `keep` function for `plan_passes`: it is true for values that are costly, or computed from a costly
+    one. From such a chain, later passes read only the last value that an earlier pass computes.
     """
     kept: set[int] = set()
     for expr in nest.program.exprs:
@@ -65,8 +66,8 @@ def _worth_keeping(nest: LoopNest) -> Callable[[Expr], bool]:
 
 
 def _buffers(unit: KernelSource, nest: LoopNest, plan: Passes) -> dict[int, str]:
-    """Declare row buffers for the kept values, on the stack or in the row of an output with the same type. Returns the
-    names of the buffers by expression.
+    """Declares row buffers for the kept values on the stack; if a row is too long, one value is kept in the row of a
+    float32 output. Returns the buffers' names by the `id` of the expression. Raises Unsupported if neither is possible.
     """
     size = nest.size(nest.reduced)
     if not plan.kept:

@@ -1,4 +1,5 @@
-"""Cumulative sums, products and extremes of rows, which the header scans in tiles. Columns are in `scan_cols.py`."""
+"""Writes cumulative sums, products and extremes of rows for the CPU; a function of `ka_cpu.h` scans each row in tiles.
+Scans of columns are in `scan_cols.py`."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from kernel_assistant.generator.print.render import KernelSource, StatementWrite
 
 
 def before_scans(part: Pass, scans: list[PrefixScan]) -> list[Expr]:
-    """The values that the last pass computes to get the arguments of the scans, in order."""
+    """The expressions of the last pass from which the arguments of the scans are computed, in order."""
     wanted = {id(scan.arg) for scan in scans}
     for expr in reversed(part.body):
         if id(expr) in wanted and not isinstance(expr, PrefixScan):
@@ -30,7 +31,7 @@ def before_scans(part: Pass, scans: list[PrefixScan]) -> list[Expr]:
 
 
 def after_scans(part: Pass, scans: list[PrefixScan]) -> list[Expr]:
-    """The values that the last pass computes from the scans to get the outputs."""
+    """The expressions of the last pass from which the outputs are computed, without the scans, in order."""
     wanted = {id(output.expr) for _, output in part.stores}
     for expr in reversed(part.body):
         if id(expr) in wanted and not isinstance(expr, PrefixScan):
@@ -39,7 +40,7 @@ def after_scans(part: Pass, scans: list[PrefixScan]) -> list[Expr]:
 
 
 def direction(nest: LoopNest) -> bool:
-    """Whether the scans run from the end to the beginning. All scans of a nest must agree."""
+    """Whether the scans run from the end to the beginning. Raises Unsupported if they differ."""
     directions = {scan.reverse for scan in nest.scans}
     if len(directions) > 1:
         raise Unsupported("scans in both directions")
@@ -51,7 +52,7 @@ def carry_type(scan: PrefixScan) -> str:
 
 
 def step(scan: PrefixScan, carry: str, value: str) -> str:
-    """C text of the running value after one more element, `value`."""
+    """C text of the scan's running value after the element `value`, if it is `carry` before."""
     if scan.kind in ("sum", "prod"):
         return f"{carry} {'*' if scan.kind == 'prod' else '+'} {value}"
     return f"ka_{scan.kind}({carry}, ({carry_type(scan)}){value})"

@@ -1,5 +1,6 @@
-"""Cumulative sums, products and extremes of columns: each carries one running value. Few long columns are divided into
-chunks of rows, in three steps: the totals of the chunks, the running values before each chunk, the results.
+"""Writes cumulative sums, products and extremes of columns for the CPU, with a running value for each column. Few long
+columns are divided into chunks of rows, in three steps: the totals of the chunks, the running values before each chunk,
+the results.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ class _ScannedColumns:
         unit.add(f"const int64_t tiles = (I + {tile - 1}) / {tile}, chunks = {chunks};")
 
     def sweep(self, results: bool) -> None:
-        """Write the loop over the tasks, a chunk of rows of a tile of columns each. It stores either the results or the
-        totals of the chunks.
+        """Writes the loop over the tasks, a chunk of rows of a tile of columns each. It stores the results, or without
+        `results` the totals of the chunks.
         """
         unit, nest, tile = self.unit, self.nest, self.tile
         parallel(unit, "O * R * I")
@@ -101,7 +102,7 @@ class _ScannedColumns:
         unit.close()
 
     def combine(self) -> None:
-        """Write the loops that replace the total of each chunk by the running value before the chunk."""
+        """Writes the loops that replace the total of each chunk by the running value before the chunk."""
         unit = self.unit
         for number, scan in enumerate(self.nest.scans):
             kind = carry_type(scan)

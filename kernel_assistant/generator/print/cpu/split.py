@@ -1,4 +1,5 @@
-"""Reductions of few long rows: a row is divided into pieces, each a task; partial results go through scratch memory."""
+"""Writes reductions of few long rows for the CPU. A row is divided into chunks, one for each task; partial results are
+stored in scratch memory."""
 
 from __future__ import annotations
 
@@ -76,7 +77,7 @@ def _with_totals(unit: KernelSource, nest: LoopNest, done: list[Reduce]) -> Stat
 
 
 def _combine(unit: KernelSource, nest: LoopNest, reduce: Reduce, rows: str, chunks: str) -> list[BufferSpec]:
-    """Write the loop that combines the pieces of each row in a fixed order, so that the result does not depend on the
+    """Writes the loop that combines the chunks of each row in a fixed order, so that the result does not depend on the
     number of threads. Returns the scratch buffers.
     """
     name, kind = nest.result(reduce), total_type(reduce)

@@ -1,4 +1,4 @@
-"""Describes how a pass runs along R, whose dimensions need not be contiguous in memory."""
+"""Describes how a pass loops over the reduced dimensions R, which need not be contiguous in memory."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ LONG = 16
 
 @dataclass(frozen=True)
 class Walk:
-    """A loop over the positions p of `outer`, and inside it over the L positions q of `inner`; if `outer` is empty,
-    only the loop over q.
+    """A loop over the positions p of the axes `outer`, and inside it over the L positions q of the axes `inner`; if
+    `outer` is empty, only the loop over q.
 
-    `some`: only the positions of R from `begin` to `end`, two variables of the surrounding code.
+    With `some`, it covers only the positions of R from `begin` to `end`, two variables of the surrounding C code.
     """
 
     outer: list[Axis]
@@ -26,7 +26,7 @@ class Walk:
 
     @property
     def limits(self) -> tuple[str, str]:
-        """The limits of q as text: its first value, and the value after its last."""
+        """C texts of the first value of q and of the value after its last."""
         if self.outer:
             return ("from", "to") if self.some else ("0", "L")
         return ("begin", "end") if self.some else ("0", "R")
@@ -36,8 +36,8 @@ class Walk:
         return [(self.outer, "p"), (self.inner, "q")] if self.outer else [(self.inner, "q")]
 
     def pieces(self, chunk: int) -> int:
-        """The number of runs of L positions that fit into `chunk` elements; 0 if L is not known or fewer than two runs
-        fit.
+        """The number of positions p with L elements each that fit into `chunk` elements; 0 if L is not known or fewer
+        than two fit.
         """
         size = self.inner[-1].size
         return chunk // size if self.outer and isinstance(size, int) and 2 * size <= chunk else 0
@@ -51,12 +51,12 @@ class Walk:
             unit.add(f"const int64_t L = {unit.size(nest.size(self.inner))};")
 
     def open_batch(self, unit: KernelSource, nest: LoopNest, pieces: int) -> None:
-        """Open a loop over b, the first of `pieces` positions p."""
+        """Begins a loop over b = 0, `pieces`, 2·`pieces`, …, the first p of each batch of `pieces` positions."""
         first = "begin / L" if self.some else "0"
         unit.open(f"for (int64_t b = {first}; {self._inside(unit, nest, 'b')}; b += {pieces})")
 
     def open(self, unit: KernelSource, nest: LoopNest, pieces: int = 0) -> None:
-        """Open the loop over p: over all positions, or over `pieces` of them from b on."""
+        """Begins the loop over p: over all positions, or over the batch of `pieces` positions that begins at b."""
         if not self.outer:
             return
         first = "b" if pieces else "begin / L" if self.some else "0"
@@ -74,8 +74,8 @@ class Walk:
 
 
 def walk_of(nest: LoopNest, some: bool = False) -> Walk:
-    """The walk along R of a nest. The last dimension gets a loop of its own if it is long, so that no position is
-    computed by a division.
+    """The walk along the reduced dimensions of a nest. The last one gets a loop of its own if it is long, so that no
+    position is computed by a division.
     """
     last = nest.reduced[-1].size
     if len(nest.reduced) > 1 and (not isinstance(last, int) or last >= LONG):

@@ -1,5 +1,5 @@
-"""Windows: one task for each tile of a row of outputs. Outputs whose windows lie completely inside the row run without
-bounds checks.
+"""Writes windows for the CPU: each task computes a tile of a row of outputs. Outputs whose windows are completely
+inside the row are computed without bounds checks.
 
 With `stage`, each row of the input is first copied to a buffer, so that elementwise work on the input is done only once
 for each element.
@@ -31,7 +31,8 @@ def neutral_text(part: WindowBody) -> str:
 
 
 def digit(unit: KernelSource, axes: list[Axis], axis: Axis, var: str) -> str:
-    """C text of the position along `axis` where `var` counts through all of `axes`; "0" if `axis` is not among them."""
+    """C text of the position along `axis`, if the variable `var` counts through all of `axes`; "0" if `axis` is not
+    among them."""
     if axis not in axes:
         return "0"
     index = axes.index(axis)
@@ -41,7 +42,7 @@ def digit(unit: KernelSource, axes: list[Axis], axis: Axis, var: str) -> str:
 
 
 def position(out: str, span: Span, k: str) -> str:
-    """C text of stride·out + dilation·k - padding."""
+    """C text of the position stride·out + dilation·k - padding in the input."""
     terms = [out if span.stride == 1 else f"{out} * {span.stride}"] if out != "0" else []
     terms += [k if span.dilation == 1 else f"{k} * {span.dilation}"] if k not in ("", "0") else []
     text = " + ".join(terms) or "0"
@@ -76,7 +77,7 @@ def emit_window(nest: LoopNest, schedule: Schedule) -> KernelSource:
 
 
 def _window(body: StatementWriter, part: WindowBody, tile: int, stage: bool) -> None:
-    """Compute the window at each output of the tile into the array w<number>[0 … end - begin)."""
+    """Writes the computation of the window at each output of the tile, into the array w<number>[0 … end - begin)."""
     unit, nest, number = body.unit, body.nest, part.number
     ctype, last = part.window.ctype, part.last
     unit.add(f"alignas(64) {ctype} w{number}[{tile}];")
@@ -110,7 +111,8 @@ def _window(body: StatementWriter, part: WindowBody, tile: int, stage: bool) -> 
 
 
 def _columns(unit: KernelSource, part: WindowBody, values: list[str], begin: str, end: str) -> None:
-    """Join `values`, all of which are inside the input, to the outputs in [begin, end)."""
+    """Writes the loop over the outputs i in [begin, end) that reduces `values`, C texts of elements inside the input,
+    into w<number>."""
     number = part.number
     unit.add("#pragma omp simd")
     unit.open(f"for (int64_t i = {begin}; i < {end}; ++i)")
@@ -122,8 +124,8 @@ def _columns(unit: KernelSource, part: WindowBody, values: list[str], begin: str
 
 
 def _along(unit: KernelSource, part: WindowBody, span: Span) -> None:
-    """Write the inner loop in three parts: windows that begin before the row, windows inside the row, windows that end
-    after it.
+    """Writes the inner loop in three parts: outputs whose windows begin before the row, whose windows are inside the
+    row, and whose windows end after it.
     """
     size = span.source.size
     assert isinstance(size, int)
@@ -145,7 +147,7 @@ def _along(unit: KernelSource, part: WindowBody, span: Span) -> None:
 
 
 def _staged(unit: KernelSource, part: WindowBody, span: Span, tile: int) -> None:
-    """Write the inner loop over a copy of the row that is padded with the neutral value."""
+    """Writes a copy of the input row that is padded with the neutral value, and the inner loop that reads this copy."""
     if span.tap is not None:
         raise Unsupported("a copied row of products, which are others for each output")
     row, number, ctype = f"row{part.number}", part.number, part.window.ctype
@@ -171,7 +173,7 @@ def _staged(unit: KernelSource, part: WindowBody, span: Span, tile: int) -> None
 
 
 def _reading(part: WindowBody, span: Span, at: str, k: str) -> str:
-    """C text of the window's argument at a position of the inner loop."""
+    """C text of the window's argument at position `at` along the inner loop; `k` is the index of the weight."""
     return f"read{part.number}({at}{f', {k}' if span.tap is not None else ''})"
 
 

@@ -1,5 +1,5 @@
-"""Rows that are too long for one cluster: `parts` blocks share a row. Each keeps its piece in shared memory, and the
-blocks wait for each other's partial results.
+"""Writes reductions of rows that are too long for one cluster: `parts` blocks share a row. Each keeps its part in
+shared memory, and the blocks wait for each other's partial results.
 
 A block that has waited too long computes the partial results of the whole row itself, in the same order. So no block
 depends on another one being on the device.
@@ -56,7 +56,7 @@ class _BlocksPerRow:
         self.meetings = 0
 
     def write(self) -> tuple[KernelSource, Launch]:
-        """Write the kernel, in which a block handles one part of one row."""
+        """Returns the kernel, in which a block handles one part of one row, and its launch."""
         unit = KernelSource(self.nest.prefix + "rows_team", "cuda")
         unit.add(f"const int64_t o = blockIdx.x / {self.parts};")
         unit.add(f"const int part = blockIdx.x % {self.parts};")
@@ -81,7 +81,8 @@ class _BlocksPerRow:
         return unit, unit.launch((blocks, "1", "1"), self.block, str(self.sweep.copies.shared))
 
     def _meet(self, body: StatementWriter, part: Pass, reducing: PassReductions) -> None:
-        """Publish this block's partial results, wait for those of the other blocks, and combine all."""
+        """Writes code that publishes this block's partial results, waits for those of the other blocks, and combines
+        all."""
         unit, index = body.unit, f"o * {self.parts} + part"
         counter = f"{unit.buffer(f'arrived{self.meetings}')} + o"
         unit.open("if (threadIdx.x == 0)")

@@ -1,5 +1,5 @@
-"""Reductions over a dimension that is not the last. Threads along I read neighbouring elements; `ty` threads share the
-rows of R.
+"""Writes reductions over a dimension that is not the last. Threads along the columns (the inner loop I) read
+neighbouring elements; `ty` threads share the rows of the reduced loop R.
 
 Accesses that are contiguous along R go through tiles in shared memory (`transposed.py`).
 """
@@ -42,7 +42,8 @@ def column_layout(nest: LoopNest, schedule: Schedule) -> VectorLayout:
 
 
 def is_flat(schedule: Schedule) -> bool:
-    """Whether the threads of a block continue with the columns of the next rows of O, because there are few columns."""
+    """Whether the threads of a block that are behind the last column handle the columns of the next row group, because
+    there are few columns."""
     return dict(schedule.params).get("flat", 0) == 1
 
 
@@ -76,7 +77,8 @@ def column_blocks(nest: LoopNest, schedule: Schedule) -> str:
 
 
 def begin_columns(unit: KernelSource, nest: LoopNest, schedule: Schedule, block: str) -> None:
-    """Declare the position of this thread: row group o, first column e, and its index ty among the rows of R."""
+    """Declares the position of this thread: row group o, first column e, and its number ty among the threads that share
+    a column."""
     tx, ty, vec = schedule["tx"], schedule["ty"], schedule["vec"]
     unit.add_if_used("R", f"const int64_t R = {unit.size(nest.size(nest.reduced))};")
     unit.add(f"const int64_t I = {unit.size(nest.size(nest.inner))};")
@@ -95,7 +97,7 @@ def begin_columns(unit: KernelSource, nest: LoopNest, schedule: Schedule, block:
 
 
 class ColumnWriter:
-    """Writes passes over R for a vector of columns per thread."""
+    """Writes passes over the reduced rows R in which each thread handles a vector of columns."""
 
     def __init__(self, nest: LoopNest, schedule: Schedule, layout: VectorLayout, plan: Passes) -> None:
         self.nest, self.schedule, self.layout, self.plan = nest, schedule, layout, plan
@@ -115,8 +117,8 @@ class ColumnWriter:
             unit.add(f"{expr.ctype} {self.names[id(expr)]}[{self.items}][{self.vec}];")
 
     def scope(self, body: StatementWriter, scope: list[Expr], plan: Passes | None = None) -> None:
-        """Compute values that do not vary along R, once for each column. `plan` has the passes that follow in this
-        kernel; by default, these are all passes.
+        """Writes the computation of values that do not vary along R, once for each column. `plan` has the passes that
+        follow in this kernel, by default all passes.
         """
         if not scope:
             return
@@ -148,7 +150,8 @@ class ColumnWriter:
         return texts
 
     def sweep(self, body: StatementWriter, part: Pass, begin: str, end: str) -> None:
-        """Write one pass over rows [begin, end). This thread's partial results are in r… afterwards."""
+        """Writes one pass over rows [begin, end). The variables r… (j… for pairs of reductions) hold this thread's
+        partial results afterwards."""
         unit, reducing = body.unit, self.reducing(part)
         for reduce in reducing.single:
             label = reducing.label(reduce)
@@ -188,8 +191,8 @@ class ColumnWriter:
         unit.close()
 
     def _kept_sweep(self, body: StatementWriter, part: Pass, turned: bool) -> None:
-        """Write a pass over all rows at once, with the values in registers. `turned`: some accesses go through
-        tiles.
+        """Writes a pass over all rows at once, whose values stay in registers. `turned`: some accesses go through tiles
+        in shared memory.
         """
         unit = body.unit
         if turned:
@@ -212,7 +215,8 @@ class ColumnWriter:
             unit.close()
 
     def _turned_sweep(self, body: StatementWriter, part: Pass, begin: str, end: str) -> None:
-        """Write a pass over as many rows at a time as a tile holds; all threads of the block run every iteration."""
+        """Writes a pass that handles as many rows at a time as a tile in shared memory holds; all threads of the block
+        run every iteration."""
         unit, unroll = body.unit, self.schedule["unroll"]
         unit.open("")
         self.turning.declare(unit, part)
@@ -275,7 +279,8 @@ class ColumnWriter:
         return PassReductions(self.nest, part, joint=JOINT, many=many)
 
     def finish(self, body: StatementWriter, part: Pass) -> None:
-        """Combine the threads that share a column, and name the results."""
+        """Writes code that combines the results of the threads that share a column, and registers the results in
+        `body`."""
         unit, reducing = body.unit, self.reducing(part)
         reducing.fold(unit)
         for reduce in reducing.single:
@@ -291,8 +296,8 @@ class ColumnWriter:
         reducing.take(body, "all_", "[k]")
 
     def joining(self, site: int, operator: str) -> str:
-        """C text of the function that combines the threads that share a column. `site` must differ for each call in a
-        kernel.
+        """C text of the function that combines the results of the threads that share a column. `site` must differ for
+        each call in a kernel.
         """
         return f"ka_columns_reduce<{site}, {self.tx}, {self.ty}, {self.vec}, {operator}>"
 

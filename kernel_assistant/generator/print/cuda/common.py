@@ -1,4 +1,4 @@
-"""Code that all CUDA forms share: pointers, scope values, reduction operators, joint reductions."""
+"""Code that all CUDA forms share: pointers, values that do not vary along R, reduction operators, joint reductions."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def identity(reduce: Reduce) -> str:
 
 
 def scope_loads(unit: KernelSource, nest: LoopNest, *loops: tuple[list[Axis], str]) -> dict[int, str]:
-    """The text of every load at the position of these loops, which are given as (axes, variable), for values that do
-    not vary along R.
+    """The C text of every load, by the `id` of its access, for values that do not vary along R. `loops` gives the
+    position, as pairs of axes and the variable that counts along them.
     """
     texts = {}
     for access in dict.fromkeys(nest.loads.values()):
@@ -54,7 +54,7 @@ def write_scope(body: StatementWriter, scope: list[Expr]) -> None:
 
 
 def store_scope(body: StatementWriter, stores: list[tuple[Access, Output]], guard: str) -> None:
-    """Write the code that stores the outputs that do not vary along R, the reduced loop. Only a thread for which the
+    """Writes code that stores the outputs that do not vary along R, the reduced loop. Only a thread for which the
     condition `guard` holds stores them; if `guard` is "", every thread does."""
     if not stores:
         return
@@ -65,13 +65,15 @@ def store_scope(body: StatementWriter, stores: list[tuple[Access, Output]], guar
 
 
 def is_kept(expr: Expr) -> bool:
-    """Whether a value stays in registers. All values do except positions, which cost nothing to recompute."""
+    """Whether a value is kept in registers for later passes: true for all except positions, which cost nothing to
+    recompute."""
     return not (isinstance(expr, Load) and not expr.buffer)
 
 
 class PassReductions:
-    """The reductions that one pass completes: single ones, and pairs that share the pass. `many`: a thread makes so
-    many additions that its sums are compensated: they keep what rounding leaves out, once for each vector.
+    """The reductions that one pass completes: `single` ones, and `pairs` that are computed together. With `many`, a
+    thread makes so many additions that float32 sums are compensated: once for each vector, they add the rounding error
+    of earlier additions.
     """
 
     def __init__(self, nest: LoopNest, part: Pass, joint: bool | str, many: bool = False) -> None:
@@ -87,16 +89,16 @@ class PassReductions:
         self.single = [reduce for reduce in part.reduces if id(reduce) not in paired]
 
     def label(self, reduce: Reduce) -> str:
-        """The suffix of the names of a reduction's variables, after the letter r, j or v."""
+        """The part of the names of a reduction's variables that follows the letter r, j or v."""
         return self.nest.result(reduce)[1:]
 
     def site(self, reduce: Reduce) -> int:
-        """A number that differs for each reduction of the nest."""
+        """The number of the reduction among all reductions of the nest."""
         return self.nest.reduces.index(reduce)
 
     @property
     def sums(self) -> list[str]:
-        """The labels of the compensated single sums, which keep what rounding leaves out."""
+        """The labels of the single sums that are compensated for rounding errors."""
         return [self.label(one) for one in self.single if self.many and (one.kind, one.ctype) == ("sum", "float")]
 
     def declare(self, unit: KernelSource) -> None:
@@ -109,14 +111,14 @@ class PassReductions:
             unit.add(f"{JOINT[kind][0]}<{x.ctype}> j{self.label(reduce)}{none};")
 
     def before(self, unit: KernelSource, vec: int) -> None:
-        """Write the declarations before the element loop for pairs of reductions that process whole vectors."""
+        """Writes the declarations before the element loop for pairs of reductions that process whole vectors."""
         for kind, x, _, reduce in self.pairs:
             if kind == "sumexp":
                 unit.add(f"{x.ctype} v{self.label(reduce)}[{vec}];")
 
     def element(self, unit: KernelSource, inner: StatementWriter, inside: str) -> None:
-        """Write the code of the reductions inside the element loop; `inside` is the condition that the element
-        exists.
+        """Writes the code of the reductions inside the element loop; `inside` is the condition that the element exists,
+        "" if it always does.
         """
         guard = f"if ({inside}) " if inside else ""
         for reduce in self.single:
@@ -130,16 +132,14 @@ class PassReductions:
                 unit.add(f"{guard}j{label}.add({inner.name(x)});")
 
     def after(self, unit: KernelSource) -> None:
-        """Write the code of the reductions after the element loop."""
+        """Writes the code of the reductions after the element loop."""
         for kind, _, _, reduce in self.pairs:
             if kind == "sumexp":
                 unit.add(f"j{self.label(reduce)}.add(v{self.label(reduce)});")
         self.keep(unit)
 
     def keep(self, unit: KernelSource) -> None:
-        """Write the code that adds what was summed since the last call to the compensated sums, which keep what
-        rounding leaves out.
-        """
+        """Writes code that adds the sums since the last call, with their rounding error, to the compensated totals."""
         for label in self.sums:
             unit.add(f"ka_keep(r{label}, total_r{label}, rest_r{label});")
         for kind, x, _, reduce in self.pairs:
@@ -147,12 +147,12 @@ class PassReductions:
                 unit.add(f"ka_keep(j{self.label(reduce)});")
 
     def fold(self, unit: KernelSource) -> None:
-        """Write the code that leaves the total of each compensated sum in its variable r…."""
+        """Writes code that stores the total of each compensated sum in its variable r…."""
         for label in self.sums:
             unit.add(f"ka_kept(r{label}, total_r{label}, rest_r{label});")
 
     def states(self) -> list[tuple[int, str, str, str, str]]:
-        """(site, variable with the thread's state, C type, operator, neutral value) of each reduction."""
+        """(site, C text of the thread's partial result, C type, operator, neutral value) of each reduction."""
         states = [
             (self.site(one), f"r{self.label(one)}", one.ctype, OPERATOR[one.kind], f"({one.ctype}){identity(one)}")
             for one in self.single
@@ -165,7 +165,8 @@ class PassReductions:
         return states
 
     def finish(self, body: StatementWriter, threads: int, cluster: int, site: int = 0) -> None:
-        """Reduce over the threads (and blocks of the cluster) of a row, and name the results.
+        """Writes code that reduces over the threads (and blocks of the cluster) of a row, and registers the results in
+        `body`.
 
         `site` is a number that differs for each position in the kernel at which the same reduction is completed.
         """
@@ -176,7 +177,7 @@ class PassReductions:
         self.take(body, "all_")
 
     def take(self, body: StatementWriter, prefix: str, suffix: str = "") -> None:
-        """Name the results, which are in variables that begin with this prefix."""
+        """Registers in `body` the C texts of the results, which are in variables whose names begin with `prefix`."""
         for reduce in self.single:
             body.names[id(reduce)] = f"{prefix}r{self.label(reduce)}{suffix}"
         for kind, x, first, reduce in self.pairs:
@@ -188,8 +189,8 @@ class PassReductions:
             assert x.ctype == reduce.ctype
 
     def _take_moments(self, body: StatementWriter, name: str, total: Reduce, squares: Reduce) -> None:
-        """Name the values that the moments in the variable `name` contain: the sum, Σ(x - mean)², and expressions that
-        equal the mean or Σ(x - mean)².
+        """Registers in `body` the values that the moments in the variable `name` give: the sum, Σ(x - mean)², and
+        expressions that are equal to the mean or to Σ(x - mean)².
         """
         body.names[id(total)] = f"({name}.mean * {name}.count)"
         body.names[id(squares)] = f"{name}.m2"

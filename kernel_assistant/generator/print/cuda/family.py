@@ -1,4 +1,4 @@
-"""Maps the form of a schedule to the function that writes it, for CUDA."""
+"""Maps the form of a schedule to the function that writes the kernel, for CUDA."""
 
 from __future__ import annotations
 

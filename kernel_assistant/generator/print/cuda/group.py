@@ -17,12 +17,12 @@ Loops = tuple[list[Axis], str]
 class VectorLayout:
     """How the positions along `axes` are grouped into vectors.
 
-    `vector` has the accesses that move whole vectors; others move single elements. `shift` is the access to whose
-    alignment the row's first vector is shifted, None if rows begin aligned. `stepped` are those of `vector` whose
-    address is computed for each vector, because the row consists of pieces; `still` are loads with the same value for
-    all elements of a vector. `at` turns "e + k" into a position. `full`: no vector has elements outside the row.
-    `even`: each vector is inside or outside as a whole. `loops` are further loops whose variables do not change within
-    a vector. `again` are accesses that many rows or pieces of a row share, so they stay in the caches.
+    `vector` has the accesses that move whole vectors; others move single elements. If `shift` is an access, the first
+    vector of a row may begin before the row, so that the vectors of this access are aligned. `stepped` are those of
+    `vector` whose address is computed for each vector, because the row consists of pieces; `still` are loads with the
+    same value for all elements of a vector. `at` turns "e + k" into a position. `full`: no vector has elements outside
+    the row. `even`: each vector is inside or outside as a whole. `loops` are further loops whose variables do not
+    change within a vector. `again` are accesses that many rows or pieces of a row share, so they stay in the caches.
     """
 
     axes: list[Axis]
@@ -52,7 +52,8 @@ class VectorLayout:
 
 
 def congruent(a: Access, b: Access, outer: list[Axis], vec: int) -> bool:
-    """Whether a and b have the same distance from an aligned element, at every position of the outer loops."""
+    """Whether the indices of a and b differ by a multiple of `vec` at every position of the outer loops, so that both
+    can be aligned at once."""
     pairs = zip(a.along(outer), b.along(outer), strict=True)
     same = multiple_of(add(a.offset, mul(-1, b.offset)), vec)
     return same and all(multiple_of(add(x, mul(-1, y)), vec) for x, y in pairs)
@@ -61,8 +62,8 @@ def congruent(a: Access, b: Access, outer: list[Axis], vec: int) -> bool:
 def make_layout(
     nest: LoopNest, axes: list[Axis], outer: list[Axis], vec: int, hint: int, shiftable: bool
 ) -> VectorLayout:
-    """Decide which accesses can move whole vectors along `axes`. With `shiftable`, vectors may begin before the row, so
-    that they are aligned in memory.
+    """Decides which accesses can move whole vectors along `axes`. With `shiftable`, the first vector may begin before
+    the row, so that vectors are aligned in memory.
     """
     layout = VectorLayout(axes, vec, hint)
     plain = [access for access in accesses(nest) if access.buffer and not access.computed]
@@ -86,8 +87,8 @@ def make_layout(
 
 
 def steady(nest: LoopNest, access: Access, axes: list[Axis], outer: list[Axis], vec: int) -> bool:
-    """Whether a load at a computed position moves whole vectors, because the computed part does not vary along
-    `axes`.
+    """Whether a load at a computed position can load whole vectors, because the computed part of the position does not
+    vary along `axes`.
     """
     computed = [term for _, term in access.terms] + ([] if access.guard is None else [access.guard])
     if not access.buffer or not computed or any(id(expr) in nest.varies for expr in computed):
@@ -97,8 +98,8 @@ def steady(nest: LoopNest, access: Access, axes: list[Axis], outer: list[Axis], 
 
 
 def stands_still(access: Access, axes: list[Axis], vec: int) -> bool:
-    """Whether a load has the same value for all elements of a vector, because vectors never cross the pieces of the
-    row.
+    """Whether a load has the same value for all elements of a vector, because it does not vary along the last axis and
+    no vector crosses the end of that axis.
     """
     steps = access.along(axes)
     return len(axes) > 1 and steps[-1] == 0 and multiple_of(axes[-1].size, vec)
@@ -109,7 +110,8 @@ def index_type(size: Size) -> str:
 
 
 class VectorWriter:
-    """Writes the code for the vector that begins at `e`. `slot` is "" or an index into unrolled arrays."""
+    """Writes the code for the vector that begins at position `e`. `slot` is "" or an index such as "[u]" into arrays of
+    vectors."""
 
     def __init__(self, body: StatementWriter, layout: VectorLayout, slot: str = "") -> None:
         self.body = body
@@ -120,7 +122,7 @@ class VectorWriter:
         self.ready: set[int] = set()
 
     def wanted(self, exprs: list[Expr]) -> list[Access]:
-        """The accesses that `exprs` load, each once; loads at computed positions are left out."""
+        """The accesses that `exprs` load, each once, without loads at computed positions."""
         loaded = [self.nest.loads[id(expr)] for expr in exprs if isinstance(expr, Load) and expr.buffer]
         return [access for access in dict.fromkeys(loaded) if not access.computed]
 
@@ -154,24 +156,25 @@ class VectorWriter:
         unit.add(f"for (int k = 0; k < {layout.vec}; ++k) {to}[k] = {value};")
 
     def copies_whole(self, access: Access) -> bool:
-        """Whether whole vectors of this access may be copied to shared memory without passing through a register."""
+        """Whether whole vectors of this access may be copied to shared memory directly, without a register."""
         return id(access) in self.layout.vector and not self.layout.reverse
 
     def copy_one(self, access: Access, to: str) -> None:
-        """Copy the vector at `e` to shared memory, asynchronously if possible."""
+        """Writes code that copies the vector at `e` to shared memory, asynchronously if possible."""
         layout = self.layout
         full = "true" if layout.full else "false"
         self.unit.add(f"ka_row_copy<{layout.vec}, {full}>({to}, {self._row(access)}, e, {layout.limit});")
 
     def _row(self, access: Access) -> str:
-        """The address, as C text, of element 0 of the row to which the vector at `e` belongs."""
+        """C text of a pointer to which `e` is added to get the address of the vector at `e`."""
         address = joined(access.name, *(self.unit.position(access, *loop) for loop in self.layout.loops))
         if id(access) not in self.layout.stepped:
             return address
         return f"{address} + ({self.unit.position(access, self.layout.axes, 'e')}) - e"
 
     def load_steady(self, exprs: list[Expr]) -> None:
-        """Load vectors at computed positions that do not vary along the row, after the row's scope was computed."""
+        """Writes the loads of vectors at computed positions that do not vary along the row. The values that do not vary
+        along the row must be computed before."""
         layout, unit, nest = self.layout, self.unit, self.nest
         outer = [axis for axis in [*nest.outer, *nest.reduced] if axis not in layout.axes]
         for expr in exprs:
@@ -194,14 +197,14 @@ class VectorWriter:
             unit.add(f"for (int k = 0; k < {layout.vec}; ++k) {name}[k] = {kind}();")
 
     def open(self) -> StatementWriter:
-        """Begin the loop over the elements of the vector; returns the writer of the loop's body."""
+        """Begins the loop over the elements of the vector; returns the writer of the loop's body."""
         self.unit.add("#pragma unroll")
         self.unit.open(f"for (int k = 0; k < {self.layout.vec}; ++k)")
         self.unit.add_if_used("q", f"const {self.layout.index} q = {self.layout.position()};")
         return self.body.inner()
 
     def texts(self) -> dict[int, str]:
-        """The text of every load at element k, by the `id` of its access."""
+        """The C text of every load at element k of the vector, by the `id` of its access."""
         texts = {}
         for access in dict.fromkeys(self.nest.loads.values()):
             if access.buffer and (not access.computed or id(access) in self.ready):
@@ -219,7 +222,8 @@ class VectorWriter:
                 self.unit.add(f"{element(access, 'cuda')} s_{access.name}[{self.layout.vec}];")
 
     def put(self, inner: StatementWriter, part: list[tuple[Access, Output]]) -> None:
-        """Write the code inside the element loop that fills the vectors to be stored and writes single elements."""
+        """Writes the code inside the element loop that sets the elements of vectors to be stored, and that stores
+        elements of other outputs one by one."""
         for access, output in part:
             if id(access) in self.layout.vector:
                 self.unit.add(f"ka_put(s_{access.name}[k], {inner.name(output.expr)});")
@@ -231,7 +235,7 @@ class VectorWriter:
             self.unit.add(f"{guard}ka_put({access.name}[{position}], {inner.name(output.expr)});")
 
     def store(self, part: list[tuple[Access, Output]]) -> None:
-        """Write the code after the element loop that stores the vectors."""
+        """Writes the code after the element loop that stores the vectors."""
         layout = self.layout
         for access, _ in part:
             if id(access) in layout.vector:

@@ -1,5 +1,5 @@
-"""Partial results of a row in scratch memory: buffers `part_…` have a value for each part of a row, `whole_…` one for
-each row.
+"""Reads and writes partial results of rows in scratch memory: buffers `part_…` have a value for each part of a row,
+`whole_…` one for each row.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ JOIN_SITE = 100
 
 
 def slots(reducing: PassReductions, item: str = "") -> list[tuple[str, str, str]]:
-    """Returns (name in scratch, suffix of the variable's name, C type) of every number that a pass produces. `item` is
-    an index that follows the name of the variable, such as "[k]".
+    """Returns (name in scratch, rest of the variable's name, C type) of every number that a pass produces. `item` is an
+    index that follows the variable's name, such as "[k]".
     """
     numbers = []
     for reduce in reducing.single:
@@ -30,12 +30,12 @@ def slots(reducing: PassReductions, item: str = "") -> list[tuple[str, str, str]
 
 
 def left_buffers(reducing: PassReductions, kind: str, shape: tuple[str, ...]) -> list[BufferSpec]:
-    """The scratch buffers, with names `kind`_…, that `leave` writes."""
+    """The scratch buffers to which `leave` writes; their names begin with `kind`."""
     return [BufferSpec(name=f"{kind}_{name}", dtype=SCRATCH[ctype], shape=shape) for name, _, ctype in slots(reducing)]
 
 
 def leave(unit: KernelSource, reducing: PassReductions, kind: str, index: str, prefix: str) -> None:
-    """Write the code, for one thread, that stores the results in the variables `prefix`_… in their scratch buffers, at
+    """Writes the code, for one thread, that stores the results in the variables `prefix`_… to their scratch buffers, at
     `index`.
     """
     for name, source, _ in slots(reducing):
@@ -45,8 +45,8 @@ def leave(unit: KernelSource, reducing: PassReductions, kind: str, index: str, p
 def join_parts(
     unit: KernelSource, body: StatementWriter, reducing: PassReductions, parts: int, threads: int, read: str = "{}"
 ) -> None:
-    """Combine the parts of row `o` in a fixed order; every thread gets the results. `read` is a format for the C text
-    that reads an element of scratch.
+    """Writes code that combines the parts of row `o` in a fixed order; every thread gets the results. `read` is a
+    format for the C text that reads an element of scratch.
     """
 
     def piece(name: str) -> str:
@@ -71,8 +71,8 @@ def join_parts(
 
 
 def read_whole(unit: KernelSource, body: StatementWriter, reducing: PassReductions, read: str = "{}") -> None:
-    """Read the results of row `o`, which are combined already. `read` is a format for the C text that reads an element
-    of scratch.
+    """Writes code that reads the results of row `o`, which an earlier launch has combined. `read` is a format for the C
+    text that reads an element of scratch.
     """
 
     def value(name: str) -> str:

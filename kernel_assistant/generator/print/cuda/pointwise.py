@@ -1,4 +1,4 @@
-"""Elementwise nests: vectors along the inner loop; each thread loads `unroll` of them before it computes."""
+"""Writes elementwise nests, in vectors along the inner loop; each thread loads `unroll` vectors before it computes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def emit_pointwise(nest: LoopNest, schedule: Schedule) -> tuple[KernelSource, La
 
 
 def _open(unit: KernelSource, nest: LoopNest, block: int, unroll: int, vec: int) -> None:
-    """Begin the code for one vector: its row, its first element, its pointers."""
+    """Begins the code for one vector: declares its row, its first element and its pointers."""
     at = "first"
     if unroll > 1:
         unit.add("#pragma unroll")

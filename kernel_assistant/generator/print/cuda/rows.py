@@ -1,5 +1,5 @@
-"""Reductions over the last dimensions. A row is handled by a warp or part of one, a block, or a cluster; it is kept in
-registers or in shared memory, or read again from the L2 cache.
+"""Writes reductions over the last dimensions. A row is handled by a warp or part of one, a block, or a cluster; it is
+kept in registers or in shared memory, or read again from the L2 cache.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from kernel_assistant.records import Launch
 
 @dataclass(slots=True)
 class RowMapping:
-    """How one row is divided among threads: `group` threads in each of `cluster` blocks, `step` elements in one
-    sweep.
+    """How one row is divided among threads: `group` threads in each of `cluster` blocks. One sweep is `step` elements,
+    with one vector for each thread.
     """
 
     schedule: Schedule
@@ -46,7 +46,8 @@ class RowMapping:
         return self.schedule.form == "rows/warp"
 
     def sweeps(self, size: int) -> int:
-        """The number of sweeps over a row, including the elements by which the first vector may begin before it."""
+        """The number of sweeps for a row of `size` elements, including those by which the first vector may begin before
+        it."""
         slack = self.vec - 1 if self.layout.shift is not None else 0
         return -(-(size + slack) // self.step)
 
@@ -91,8 +92,8 @@ def _begin(unit: KernelSource, nest: LoopNest, row: RowMapping, per_block: int) 
 
 
 def shift_text(unit: KernelSource, nest: LoopNest, layout: VectorLayout) -> str:
-    """C text that subtracts the number of elements by which the first vector begins before the row, so that vectors are
-    aligned in memory; "" if rows begin aligned.
+    """C text " - …" that subtracts the number of elements by which the first vector begins before the row, so that
+    vectors are aligned in memory; "" if rows begin aligned.
     """
     if layout.shift is None:
         return ""
@@ -102,7 +103,8 @@ def shift_text(unit: KernelSource, nest: LoopNest, layout: VectorLayout) -> str:
 
 
 class _Registers:
-    """Writes kernels that keep in registers every value that a later pass needs; the sweeps are unrolled."""
+    """Writes kernels that keep in registers every value that a later pass needs; the loops over the row are
+    unrolled."""
 
     def __init__(self, nest: LoopNest, plan: Passes, row: RowMapping) -> None:
         size = nest.size(nest.reduced)
@@ -162,8 +164,8 @@ class _Registers:
 
 
 class _Sweeps:
-    """Writes kernels that sweep over the row once for each pass: they read it from memory, or from the copy in shared
-    memory that the first sweep made.
+    """Writes kernels that loop over the row once for each pass: they read it from memory, or from the copy in shared
+    memory that the first pass made.
     """
 
     def __init__(self, nest: LoopNest, plan: Passes, row: RowMapping, joint: bool) -> None:

@@ -1,5 +1,5 @@
-"""Code for launches whose rows are shared by several blocks: the bounds of each part, and counters that are set to
-zero.
+"""Code for launches whose rows are shared by several blocks: the bounds of each part, and the launch that sets counters
+to zero.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ ALONE_SITE = 200
 
 
 def bounds(unit: KernelSource, layout: VectorLayout, parts: int, share: int, size: int) -> None:
-    """Declare `end`, where the piece of `part` in a row ends, and `first`, the first position of this thread in it.
-    Pieces begin at aligned elements.
+    """Declares `end`, the end of part number `part` in a row, and `first`, the first position of this thread in it.
+    Parts begin at aligned elements.
     """
     index, shift = layout.index, "" if layout.shift is None else " + shift"
     unit.add(f"const {index} begin = ({index})part * {share}, until = begin + {share}{shift};")

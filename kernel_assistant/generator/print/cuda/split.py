@@ -1,5 +1,5 @@
-"""Reductions of few long rows, or few columns: `parts` blocks share a row. Partial results go through scratch memory,
-and the next launch begins by combining them, always in the same order.
+"""Writes reductions of few long rows, or few columns: `parts` blocks share a row. They store partial results in scratch
+memory, and the next launch begins by combining these, always in the same order.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class _RowParts:
         self.done: list[PassReductions] = []
 
     def _begin(self, unit: KernelSource) -> StatementWriter:
-        """Read the results of earlier launches for this row, and compute the values that depend only on them."""
+        """Writes code that reads the results of earlier launches for this row, and computes the values that depend only
+        on them. Returns the writer of the statements that follow."""
         pointers(unit, self.nest, self.nest.outer, "o")
         body = StatementWriter(unit, self.nest)
         for reducing in self.done:
@@ -100,7 +101,7 @@ class _RowParts:
             self._launch_join(number, self.done[-1])
 
     def _sweep(self, unit: KernelSource, body: StatementWriter, part: Pass, parts: str) -> None:
-        """Write a pass over the piece [begin, begin + share) of the row, counted from the first aligned element."""
+        """Writes a pass over the part [begin, begin + share) of the row, counted from the first aligned element."""
         many = many_additions(self.size, self.parts * self.block)
         layout, reducing = self.layout, PassReductions(self.nest, part, joint=True, many=many)
         shift = shift_text(unit, self.nest, layout)
@@ -120,7 +121,7 @@ class _RowParts:
             self.done.append(reducing)
 
     def _launch_join(self, number: int, reducing: PassReductions) -> None:
-        """Add a launch in which one block for each row combines the parts, for all launches that follow."""
+        """Adds a launch in which one block for each row combines the parts, so that later launches read one result."""
         unit = KernelSource(self.nest.prefix + f"rows_join{number}", "cuda")
         unit.add("const int64_t o = blockIdx.x;")
         join_parts(unit, StatementWriter(unit, self.nest), reducing, self.parts, JOINING)
@@ -212,8 +213,8 @@ class _ColumnParts:
             unit.close()
 
     def _join(self, body: StatementWriter, part: Pass) -> None:
-        """Combine the parts of every column: each thread that shares the column combines some parts, then the results
-        of these threads are combined.
+        """Writes code that combines the parts of every column: each thread that shares the column combines some parts,
+        then the results of these threads are combined.
         """
         unit, reducing = body.unit, self.columns.reducing(part)
         for reduce in reducing.single:
@@ -237,7 +238,7 @@ class _ColumnParts:
     def _past(
         self, unit: KernelSource, name: str, kind: str, none: str, step: str, ends: tuple[str, str] = ("", "")
     ) -> None:
-        """Declare `name`, an array with one value for each column of a thread, and write the loop that combines this
+        """Declares `name`, an array with one value for each column of a thread, and writes the loop that combines this
         thread's parts in it. `ends` are the statements before and after the loop."""
         vec, ty = self.schedule["vec"], self.schedule["ty"]
         unit.add(f"{kind} {name}[{vec}];")

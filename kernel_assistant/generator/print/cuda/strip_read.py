@@ -1,5 +1,5 @@
-"""Loads the elements that the windows of a strip cover into registers: directly from memory, or through shared memory
-that belongs to the warp.
+"""Writes code that loads the elements that the windows of a strip cover into registers: directly from memory, or
+through shared memory that belongs to the warp.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ WORD = 4
 
 
 class GlobalStripReader:
-    """Fills the array v[held] with the elements that the windows of the strip beginning at output `i` cover; `last` is
-    the last possible `i`.
+    """Writes code that fills the array v[held] with the elements that the windows of a strip cover. The strip begins at
+    output `i`, of which `last` is the largest value.
 
     The variables at<part>_<index of the span> give the row of the input.
     """
@@ -33,12 +33,13 @@ class GlobalStripReader:
         self.edges = self.low > 0 or self.high < self.count
 
     def each(self, variable: str, count: int) -> None:
-        """Begin an unrolled loop with `count` iterations."""
+        """Begins an unrolled loop with `count` iterations."""
         self.unit.add("#pragma unroll")
         self.unit.open(f"for (int {variable} = 0; {variable} < {count}; ++{variable})")
 
     def write(self, body: StatementWriter, tested: bool) -> None:
-        """Declare v and fill it; with `tested`, elements outside the row become the neutral value."""
+        """Writes the declaration of the array v and the loads that fill it; with `tested`, elements outside the row
+        become the neutral value."""
         unit, reach, vec = self.unit, self.reach, self.reach.vec
         unit.add(f"{self.part.window.ctype} v[{reach.held}];")
         unit.add(f"const int start = {reach.start('i')};")
@@ -60,8 +61,9 @@ class GlobalStripReader:
         unit.close()
 
     def load(self, access: Access, to: str) -> None:
-        """Load the vector at `base` into `to`. Elements narrower than a word are loaded as a whole vector, because the
-        compiler would split the vector into words. For wider elements the compiler drops unused elements by itself.
+        """Writes the load of the vector at `base` into `to`. Elements narrower than a word are loaded as a whole
+        vector, because the compiler would split the vector into words. For wider elements the compiler drops unused
+        elements by itself.
         """
         vec = self.reach.vec
         kind = f"ka_load_whole<{vec}>" if DTYPE_BYTES[access.dtype] < WORD else f"ka_load<{vec}, 0>"
@@ -91,8 +93,8 @@ class GlobalStripReader:
 
 
 class SharedStripReader(GlobalStripReader):
-    """Like its base class, but for a whole warp whose strips begin at `piece`: neighbouring threads load neighbouring
-    vectors into shared memory.
+    """Like its base class, but neighbouring threads of a warp load neighbouring vectors into shared memory, from which
+    v is filled. The strips of the warp begin at output `piece`.
 
     Rows of shared memory leave out 16 bytes after each line of banks, so that strips of several vectors do not cause
     bank conflicts.
@@ -119,8 +121,8 @@ class SharedStripReader(GlobalStripReader):
         return f"mine{self.part.number} + ({j} + {j} / {unsigned(self.line)} * {unsigned(self.quad)})"
 
     def write(self, body: StatementWriter, tested: bool) -> None:
-        """Load the piece of the warp and fill v. With or without `tested`, each vector of the piece is loaded after one
-        bounds check.
+        """Writes code that loads the elements of the whole warp and fills v. Each vector is loaded after a bounds
+        check, whatever `tested` is.
         """
         unit, reach = self.unit, self.reach
         turns = -(-self.brought // WARP)

@@ -1,5 +1,5 @@
 """Writes the `strip` neighbouring outputs of a thread as vectors. If rows of outputs do not begin aligned, the threads
-of a warp first exchange them, so that neighbouring threads write neighbouring elements.
+of a warp first exchange outputs, so that neighbouring threads write neighbouring elements.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ Loops = list[tuple[list[Axis], str]]
 
 
 class StripStores:
-    """Writes the outputs of the strip that begins at `i` in a row of `length` outputs; with `beyond`, strips may end
-    after the row.
+    """Writes code for the outputs of the strip that begins at output `i` in a row of `length` outputs; with `beyond`,
+    strips may end after the row.
 
     `block` is the number of threads that have strips of one row; 0 if the threads of a warp may be in several rows.
     """
@@ -40,7 +40,7 @@ class StripStores:
         self.inside = f"e < {length}" if beyond else ""
 
     def _is_short(self, access: Access) -> bool:
-        """Whether the vectors of an access are shorter than possible, although its elements are contiguous."""
+        """Whether alignment forces the vectors of an access to be shorter than 16 bytes and than the strip."""
         size = DTYPE_BYTES[access.dtype]
         return 0 < self.vec[id(access)] * size < min(WIDEST, self.strip * size)
 
@@ -48,7 +48,8 @@ class StripStores:
         return any(access is other for other in self.turned)
 
     def _room(self, access: Access) -> int:
-        """The number of elements of shared memory that a warp needs; 16 bytes stay unused after each line of banks."""
+        """The number of elements of shared memory that a warp needs for `access`; 16 bytes stay unused after each line
+        of banks."""
         size = DTYPE_BYTES[access.dtype]
         return WARP * self.strip * (BANKS + WIDEST) // BANKS if self.strip * size > WIDEST else WARP * self.strip
 
@@ -60,7 +61,7 @@ class StripStores:
         return f"own_{access.name} + ({index} + ({index}) / {unsigned(BANKS // size)} * {unsigned(WIDEST // size)})"
 
     def declare(self) -> None:
-        """Declare the warp's shared memory."""
+        """Writes the declarations of the shared memory of each warp."""
         for access in self.turned:
             kind, name, room = element(access, "cuda"), access.name, self._room(access)
             count = room * self.block // WARP * DTYPE_BYTES[access.dtype]
@@ -69,8 +70,8 @@ class StripStores:
             self.unit.add(f"{kind}* const own_{name} = reinterpret_cast<{kind}*>(turn_{name}) + {at};")
 
     def open(self, loops: Loops) -> None:
-        """Write the code before the loop over the outputs of a strip: it loads the operands other than the windows, and
-        declares space for the results.
+        """Writes the code before the loop over the outputs of a strip: it loads operands that the outputs need beside
+        the windows, and declares arrays for the results.
         """
         unit, full = self.unit, "false" if self.inside else "true"
         for access in self.read:
@@ -87,13 +88,13 @@ class StripStores:
                 unit.add(f"{element(access, 'cuda')} s_{access.name}[{self.strip // vec}][{vec}];")
 
     def _piece(self, access: Access) -> int:
-        """The number of elements that are moved together, to memory or to shared memory."""
+        """The number of elements that are stored together, to memory or to shared memory."""
         if self._is_turned(access):
             return min(self.strip, WIDEST // DTYPE_BYTES[access.dtype])
         return self.vec[id(access)]
 
     def texts(self, loops: Loops) -> dict[int, str]:
-        """The text of every load at output e = i + s, by the `id` of its access."""
+        """The C text of every load at output e = i + s, by the `id` of its access."""
         texts = {}
         for access in dict.fromkeys(self.nest.loads.values()):
             if any(access is other for other in self.read):
@@ -105,8 +106,8 @@ class StripStores:
         return texts
 
     def put(self, inner: StatementWriter, loops: Loops) -> None:
-        """Write the code inside the loop that stores results in the declared space, and writes results that are not
-        contiguous one by one.
+        """Writes the code inside the loop that stores contiguous results in the declared arrays, and other results
+        directly to memory.
         """
         for access, output in self.stores:
             vec, value = self._piece(access), inner.name(output.expr)
@@ -118,7 +119,7 @@ class StripStores:
             self.unit.add(f"{guard}ka_put({access.name}[{position}], {value});")
 
     def close(self, loops: Loops) -> None:
-        """Write the code after the loop that writes the results to memory."""
+        """Writes the code after the loop that stores the declared arrays to memory."""
         unit, full = self.unit, "false" if self.inside else "true"
         for access, _ in self.stores:
             vec = self._piece(access)

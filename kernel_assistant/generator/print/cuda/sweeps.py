@@ -21,8 +21,8 @@ COPY_BYTES = 16
 
 @dataclass(slots=True)
 class RowCopies:
-    """The copies of a row that a block makes: `elements` of each access. `staged`: they are made asynchronously, before
-    the first pass.
+    """The copies of a row in the shared memory of a block: `elements` elements for each access. `staged`: they are made
+    asynchronously, before the first pass.
     """
 
     accesses: list[Access] = field(default_factory=list)
@@ -38,7 +38,7 @@ class RowCopies:
         return -(-self.elements * DTYPE_BYTES[access.dtype] // COPY_BYTES) * COPY_BYTES
 
     def declare(self, unit: KernelSource, vec: int) -> None:
-        """Declare, for each access, a pointer to the position in shared memory to which this thread's first vector is
+        """Declares, for each access, a pointer to the position in shared memory to which this thread's first vector is
         copied.
         """
         if self.accesses:
@@ -60,8 +60,8 @@ def read_again(nest: LoopNest, plan: Passes) -> list[Access]:
 
 
 def plan_copies(nest: LoopNest, plan: Passes, elements: int, staged: bool) -> RowCopies:
-    """The copies of accesses that are read repeatedly. Raises Unsupported if there is none, or not enough shared
-    memory.
+    """The copies of accesses that several passes read. Raises Unsupported if there is no such access, or not enough
+    shared memory.
     """
     copies = RowCopies(read_again(nest, plan), elements, staged)
     if not copies.accesses or copies.shared > SHARED_LIMIT:
@@ -74,7 +74,7 @@ class Sweep:
     """How a pass runs over a row: each of `threads` threads of a block processes `unroll` vectors at a time, which are
     `step` elements apart.
 
-    The first `held` vectors of a thread stay in registers instead of in the copies.
+    The first `held` vectors of a thread stay in registers and are not copied to shared memory.
     """
 
     layout: VectorLayout
@@ -85,13 +85,14 @@ class Sweep:
     held: int = 0
 
     def declare(self, unit: KernelSource) -> None:
-        """Declare the variables that live longer than one pass: copies in shared memory, vectors in registers."""
+        """Declares the variables that live longer than one pass: copies in shared memory, vectors in registers."""
         self.copies.declare(unit, self.layout.vec)
         for access in self.copies.accesses if self.held else []:
             unit.add(f"{element(access, 'cuda')} l_{access.name}[{self.held}][{self.layout.vec}];")
 
     def write(self, body: StatementWriter, part: Pass, reducing: PassReductions, first: bool) -> None:
-        """Write one pass: vectors are loaded, then processed. The first pass makes the copies that later ones read."""
+        """Writes one pass, which loads vectors and processes them. The first pass makes the copies that later ones
+        read."""
         if self.held and first:
             self._hold(body)
         if first and self.copies.staged:
@@ -102,7 +103,7 @@ class Sweep:
         self._swept(body, part, reducing, first)
 
     def _hold(self, body: StatementWriter) -> None:
-        """Load all vectors that stay in registers; all loads are in flight at once."""
+        """Writes the loads of all vectors that stay in registers; all loads are in flight at once."""
         group = VectorWriter(body, self.layout, "[n]")
         self._each_item(body.unit)
         for access in self.copies.accesses:
@@ -154,7 +155,7 @@ class Sweep:
     def _batch(
         self, body: StatementWriter, part: Pass, reducing: PassReductions, layout: VectorLayout, first: bool
     ) -> None:
-        """Process `unroll` vectors from `base` on: first all loads, then the computation."""
+        """Writes code that processes `unroll` vectors from `base` on: first all loads, then the computation."""
         unit, group = body.unit, VectorWriter(body, layout, "[u]")
         group.declare(part.body, f"[{self.unroll}]")
         self._vectors(unit)
@@ -172,7 +173,8 @@ class Sweep:
         unit.close()
 
     def _rest(self, body: StatementWriter, part: Pass, reducing: PassReductions, layout: VectorLayout) -> None:
-        """Process fewer than `unroll` vectors from `base` on, one by one, which takes few registers and little code."""
+        """Writes a loop that processes the remaining vectors from `base` on, one by one, which takes few registers and
+        little code."""
         unit, group = body.unit, VectorWriter(body, layout)
         unit.add("#pragma unroll 1")
         unit.open(f"for ({layout.index} e = base; e < {layout.limit}; e += {self.step})")
@@ -182,7 +184,7 @@ class Sweep:
         unit.close()
 
     def _compute(self, body: StatementWriter, part: Pass, reducing: PassReductions, group: VectorWriter) -> None:
-        """Write the computation for the vector at `e`, after it was loaded."""
+        """Writes the computation for the vector at `e`, which is loaded already."""
         unit, layout = body.unit, group.layout
         group.declare_stores(part.stores)
         reducing.before(unit, layout.vec)
@@ -195,7 +197,8 @@ class Sweep:
         group.store(part.stores)
 
     def _stage(self, body: StatementWriter, part: Pass) -> None:
-        """Make all copies at once. A thread later reads only elements that it copied itself."""
+        """Writes code that makes all copies before the first pass. A thread later reads only elements that it copied
+        itself."""
         unit, layout = body.unit, self.layout
         group = VectorWriter(body, layout, "[u]")
         self._open(unit)

@@ -1,5 +1,5 @@
-"""Elementwise nests in which loads and stores are contiguous along different loops. Square tiles go through shared
-memory, so that both access whole cache lines, in vectors if rows consist of them.
+"""Writes elementwise nests in which loads and stores are contiguous along different loops. Square tiles go through
+shared memory, so that both access whole cache lines, in vectors if rows consist of whole vectors.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ def emit_transpose(nest: LoopNest, schedule: Schedule) -> tuple[KernelSource, La
 
 
 def _check_vectors(nest: LoopNest, transposed: TransposedAccess, vec: int, put: int) -> None:
-    """Raise Unsupported unless loads and stores consist of whole vectors that begin at allowed positions."""
+    """Raises Unsupported unless loads consist of whole, aligned vectors of `vec` elements, and stores of `put`
+    elements."""
     outer = [axis for axis in nest.outer if axis is not transposed.axis]
     sides = [(access, [*outer, *nest.inner], transposed.axis.size, vec) for access in transposed.loads]
     sides += [(access, [*outer, transposed.axis], nest.size(nest.inner), put) for access, _ in nest.stores]
@@ -99,8 +100,8 @@ def _place(unit: KernelSource, access: Access, loops: Loops) -> str:
 def _bring(
     unit: KernelSource, nest: LoopNest, transposed: TransposedAccess, loops: Loops, tile: int, block: int, vec: int
 ) -> None:
-    """Load all vectors of a thread first, so that the loads are in flight together; then store them in shared
-    memory.
+    """Writes code that loads all vectors of a thread, so that the loads are in flight together, and then stores them in
+    shared memory.
     """
     rows = _threads(unit, tile, block, vec)
     turns = tile // rows
@@ -123,7 +124,8 @@ def _bring(
 
 
 def _guards(unit: KernelSource, nest: LoopNest, transposed: TransposedAccess, loops: Loops) -> list[str]:
-    """Writes the guards of the loads; returns the variable of each, "" for loads without a guard."""
+    """Writes the conditions of guarded loads; returns the variable of each load's condition, "" for loads without a
+    guard."""
     needed = below([access.guard for access in transposed.loads if access.guard is not None])
     positions = {
         id(access): unit.fetch(access, _place(unit, access, loops))
@@ -138,7 +140,7 @@ def _guards(unit: KernelSource, nest: LoopNest, transposed: TransposedAccess, lo
 def _finish(
     unit: KernelSource, nest: LoopNest, transposed: TransposedAccess, loops: Loops, tile: int, block: int, vec: int
 ) -> None:
-    """Compute the expressions element by element, and store the results one vector at a time."""
+    """Writes code that computes the expressions element by element, and stores the results one vector at a time."""
     rows = _threads(unit, tile, block, vec)
     _open(unit, tile // rows, "i0 + tx", f"c0 + ty + u * {rows}")
     for access, _ in nest.stores:
@@ -165,7 +167,7 @@ def _finish(
 
 
 def _threads(unit: KernelSource, tile: int, block: int, vec: int) -> int:
-    """Declare the position of a thread: `tx` is its first element in a row of the tile, `ty` its row. Returns the
+    """Declares the position of a thread: `tx` is its first element in a row of the tile, `ty` its row. Returns the
     number of rows that the whole block covers at a time.
     """
     line = tile // vec
@@ -174,7 +176,7 @@ def _threads(unit: KernelSource, tile: int, block: int, vec: int) -> int:
 
 
 def _open(unit: KernelSource, turns: int, i: str, c: str) -> None:
-    """Open the loop over the rows of a tile that this thread handles."""
+    """Begins the loop over the rows of a tile that this thread handles."""
     unit.add("#pragma unroll")
     unit.open(f"for (int u = 0; u < {turns}; ++u)")
     unit.add(f"const int64_t i = {i}, c = {c};")

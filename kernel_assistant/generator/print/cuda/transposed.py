@@ -1,5 +1,5 @@
-"""Column reductions in which loads or stores are contiguous along R: tiles in shared memory transpose them, so that
-both directions access whole cache lines.
+"""Writes tiles in shared memory that transpose accesses of column reductions that are contiguous along the reduced loop
+R, so that reads and writes access whole cache lines.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def runs_along(nest: LoopNest, layout: VectorLayout) -> list[Access]:
 @dataclass(frozen=True, slots=True)
 class TransposeTile:
     """A tile in shared memory: some rows of R by the columns of a block, contiguous along R. `width`: elements of one
-    access to memory; `pitch`: elements from a column to the next, an odd number of banks; `offset`: bytes before it in
-    shared memory.
+    access to memory; `pitch`: elements from a column to the next, an odd number of banks; `offset`: the tile's first
+    byte in shared memory.
     """
 
     access: Access
@@ -47,8 +47,8 @@ class TransposeTile:
 
 
 class TransposePlan:
-    """The tiles of a kernel: `rows` rows of R at a time by `columns` columns of a block. Each thread has `vec` of these
-    columns.
+    """The tiles of a kernel: each has `rows` rows of R and the `columns` columns of a block. Each thread handles a
+    vector of these columns.
     """
 
     def __init__(self, nest: LoopNest, layout: VectorLayout, rows: int, columns: int, threads: int) -> None:
@@ -83,13 +83,13 @@ class TransposePlan:
             unit.add(f"{kind}* const tile_{name} = reinterpret_cast<{kind}*>({start});")
 
     def element(self, access: Access, row: str) -> str:
-        """C text of this thread's element of a tile, in column k and row `row`."""
+        """C text of element (`row`, k) of the tile of `access`, where k counts this thread's columns."""
         name = f"tile_{access.name}"
         columns = self.columns // self.vec
         return f"{name}[(threadIdx.x % {columns} * {self.vec} + k) * {self.tiles[id(access)].pitch} + {row}]"
 
     def bring(self, unit: KernelSource, part: Pass, begin: str, end: str) -> None:
-        """Load rows [begin, end) from memory into the tiles. All threads see them after the barrier."""
+        """Writes code that loads rows [begin, end) from memory into the tiles, with a barrier after it."""
         for tile in self.loads(part):
             here, there = self._open(unit, tile, begin, end)
             unit.add(f"ka_load<{tile.width}, 0>(whole, {there});")
@@ -98,7 +98,7 @@ class TransposePlan:
         unit.add("__syncthreads();")
 
     def put_away(self, unit: KernelSource, part: Pass, begin: str, end: str) -> None:
-        """Write rows [begin, end) of the tiles to memory, after all threads have stored theirs."""
+        """Writes code that stores rows [begin, end) of the tiles to memory, with a barrier before it."""
         unit.add("__syncthreads();")
         for tile in self.stores(part):
             here, there = self._open(unit, tile, begin, end)
@@ -107,8 +107,8 @@ class TransposePlan:
             self._close(unit)
 
     def _open(self, unit: KernelSource, tile: TransposeTile, begin: str, end: str) -> tuple[str, str]:
-        """Open the loop over a tile. Returns the texts of two addresses between which an access is copied: in the tile,
-        and in memory. Neighbouring threads have neighbouring addresses in memory.
+        """Begins the loop over a tile. Returns the C texts of the addresses between which it copies: in the tile, and
+        in memory. Neighbouring threads have neighbouring addresses in memory.
         """
         access, line = tile.access, self.rows // tile.width
         count = self.columns * line
@@ -127,7 +127,7 @@ class TransposePlan:
 
 
 class TransposedVectorWriter(VectorWriter):
-    """Writes a vector of columns at `row`: transposed accesses are read from and written to the tiles."""
+    """Writes a vector of columns at row `row` of the tiles: transposed accesses read and write the tiles."""
 
     def __init__(
         self, body: StatementWriter, layout: VectorLayout, slot: str, turning: TransposePlan, row: str

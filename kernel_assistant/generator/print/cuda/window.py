@@ -1,5 +1,5 @@
-"""Windows: a thread computes the outputs of `rows` rows at one position, so that input rows shared by their windows are
-read once; neighbouring threads read neighbouring elements.
+"""Writes windows: a thread computes the outputs of `rows` rows at one position, so that input rows shared by their
+windows are read once; neighbouring threads read neighbouring elements.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class DirectWindow:
         return unit, unit.launch((blocks, "1", "1"), self.block)
 
     def flat(self) -> str:
-        """Number the threads through all outputs. Returns the number of blocks."""
+        """Writes the position of this thread, with the threads numbered through all outputs. Returns the number of
+        blocks."""
         unit, nest, bands = self.unit, self.nest, self.bands()
         size, rest = nest.size(nest.inner), nest.size(self.rest)
         unit.add(f"const int64_t N = {unit.size(size)};")
@@ -80,8 +81,8 @@ class DirectWindow:
         return f"cdiv(({size_text(size)}) * {bands} * ({size_text(rest)}), {self.block})"
 
     def tiles(self) -> str:
-        """Assign a piece of one row of outputs to each block, so that its threads differ only in the position in the
-        row. Returns the number of blocks.
+        """Writes the position of this thread, with a piece of one row of outputs for each block, so that its threads
+        differ only in the position in the row. Returns the number of blocks.
         """
         unit, nest, bands = self.unit, self.nest, self.bands()
         size = self.across
@@ -98,7 +99,7 @@ class DirectWindow:
         return f"{count} * {bands} * ({size_text(nest.size(self.rest))})"
 
     def own(self) -> None:
-        """Declare i, the first output of this thread in its row; the block begins at `begin`."""
+        """Declares i, the first output of this thread in its row; the block begins at output `begin`."""
         self.unit.add("const int i = begin + (int)threadIdx.x;")
 
     def bands(self) -> int:
@@ -108,7 +109,7 @@ class DirectWindow:
         return -(-self.row.size // self.rows)
 
     def window(self, part: WindowBody) -> None:
-        """Compute the windows of this thread into w<number>[rows]."""
+        """Writes the computation of this thread's windows, into the array w<number>[rows]."""
         unit, number = self.unit, part.number
         unit.add(f"{part.window.ctype} w{number}[{self.rows}];")
         unit.add("#pragma unroll")
@@ -130,7 +131,7 @@ class DirectWindow:
         unit.close()
 
     def walk(self, part: WindowBody, tested: bool) -> None:
-        """Loop over all positions of the windows; with `tested`, some of them may be outside the row."""
+        """Writes the loops over all positions of the windows; with `tested`, some positions may be outside the row."""
         unit, number = self.unit, part.number
         unrolled = part.count * self.rows <= UNROLLED
         self.exists = []
@@ -150,7 +151,7 @@ class DirectWindow:
             unit.close()
 
     def loop(self, part: WindowBody, at: str, span: Span, unrolled: bool) -> None:
-        """Loop over the window's positions along a dimension in which this thread has one output."""
+        """Begins the loop over the window's positions along a dimension in which this thread has one output."""
         unit, k = self.unit, _tap(at)
         if unrolled:
             unit.add("#pragma unroll")
@@ -160,8 +161,8 @@ class DirectWindow:
         self.place(at, text, span, unrolled, not always_inside(span))
 
     def place(self, at: str, place: str, span: Span, unrolled: bool, tested: bool) -> None:
-        """Declare the position `at`. A position outside the input is skipped, by a condition on the loads or by a
-        jump.
+        """Declares the variable `at` with the value of the C text `place`. With `tested`, a position outside the input
+        is skipped, by a condition on the loads or by `continue`.
         """
         self.unit.add(f"const int {at} = {place};")
         if not tested:
@@ -173,7 +174,7 @@ class DirectWindow:
         self.exists.append(f"in_{at}")
 
     def band(self, at: str, span: Span, unrolled: bool) -> None:
-        """Loop over all input rows that the windows of this thread cover, each once."""
+        """Begins the loop over all input rows that the windows of this thread cover, each once."""
         unit, used = self.unit, used_rows(span, self.rows)
         if used.bit_length() > MOST_BAND:
             raise Unsupported(f"{self.rows} rows of outputs look at {used.bit_length()} rows of the input")
@@ -185,8 +186,8 @@ class DirectWindow:
         self.place(at, f"{position('first', span, '')} + b", span, unrolled, tested=True)
 
     def _read(self, part: WindowBody, unrolled: bool, tested: bool, weighted: Span | None = None) -> None:
-        """Compute x, the window along the inner loop. With `weighted`, add each position directly to the outputs
-        instead, because its weight differs between the rows of outputs.
+        """Writes the computation of x, the window along the inner loop. With `weighted`, each position is added
+        directly to the outputs, because its weight differs between the rows of outputs.
         """
         unit, last, exists = self.unit, part.last, list(self.exists)
         if last is not None:
@@ -209,7 +210,7 @@ class DirectWindow:
             unit.close()
 
     def _weigh(self, part: WindowBody, band: Span, body: StatementWriter, inside: str) -> None:
-        """Write the code that reads the current position once and adds it, with a weight for each output, to the
+        """Writes the code that reads the current position once and adds it, with a weight for each output, to the
         outputs of this thread.
         """
         unit = self.unit
@@ -224,7 +225,7 @@ class DirectWindow:
         unit.close()
 
     def _outputs_at(self, band: Span) -> None:
-        """Loop over the outputs of this thread whose windows contain the current input row."""
+        """Begins the loop over the outputs of this thread whose windows contain the current input row."""
         unit = self.unit
         unit.add("#pragma unroll")
         unit.open(f"for (int t = 0; t < {self.rows}; ++t)")
@@ -233,7 +234,8 @@ class DirectWindow:
         unit.add(f"if (above < 0 || above > {reach} || above % {band.dilation} != 0) continue;")
 
     def guarded(self, part: WindowBody, inside: str, more: Sequence[tuple[list[Axis], str]] = ()) -> dict[int, str]:
-        """The text of every load; a load reads nothing if the position is outside the input."""
+        """The C text of every load, by the `id` of its access; a load reads nothing where the condition `inside` is
+        false."""
         texts = {}
         for access in dict.fromkeys(self.nest.loads.values()):
             index = joined(*(self.unit.position(access, *loop) for loop in (*self.loops(part), *more)))
@@ -241,7 +243,7 @@ class DirectWindow:
         return texts
 
     def loops(self, part: WindowBody) -> list[tuple[list[Axis], str]]:
-        """The variables that count along the axes of the window's argument, as (axes, variable)."""
+        """The loops of the window's argument, as pairs of axes and the variable that counts along them."""
         loops = [([span.source], f"at{part.number}_{dim}") for dim, span in enumerate(part.spans)]
         loops += [
             ([span.tap], _tap(f"at{part.number}_{dim}"))
@@ -252,7 +254,8 @@ class DirectWindow:
         return [*loops, (self.nest.inner, "i") if part.last is None else ([part.last.source], "p")]
 
     def join(self, part: WindowBody, band: Span | None) -> None:
-        """Join x to every output of this thread whose window contains it."""
+        """Writes code that adds x (or takes the maximum with x) to every output of this thread whose window contains
+        it."""
         unit = self.unit
         to = f"w{part.number}[t]"
         step = f"{to} = {JOIN[part.window.kind].format(to, 'x')};"
@@ -267,7 +270,7 @@ class DirectWindow:
         unit.close()
 
     def outputs(self) -> None:
-        """Compute and write each output of this thread from its windows."""
+        """Writes the computation of each output of this thread from its windows, and its store."""
         unit, nest, plan = self.unit, self.nest, self.plan
         loops = [(nest.inner, "i")]
         if self.row is not None:
@@ -287,8 +290,8 @@ class DirectWindow:
 
 
 def _tap(at: str) -> str:
-    """The name of the variable that counts the window's positions along the span whose position is in the variable
-    `at`.
+    """The name of the variable that counts the window's positions along a span; `at` is the variable with the position
+    in the input.
     """
     return f"k{at[2:]}"
 
@@ -300,14 +303,16 @@ def _known(part: WindowBody, body: StatementWriter, inside: str) -> str:
 
 
 def unweighted(plan: WindowPlan, form: str) -> None:
-    """Raise Unsupported for windows with weights, which `form` cannot share between outputs."""
+    """Raises Unsupported if a window has weights; the form `form` cannot share loads of weighted elements between
+    outputs."""
     spans = [span for part in plan.parts for span in (*part.spans, *([part.last] if part.last else []))]
     if any(span.tap is not None for span in spans):
         raise Unsupported(f"weights in {form}")
 
 
 def used_rows(span: Span, rows: int) -> int:
-    """The input rows, counted from the first one, that the windows of `rows` outputs cover, as a bit mask."""
+    """A bit mask of the input rows, counted from the first one, that the windows of `rows` neighbouring outputs
+    cover."""
     mask = 0
     for t in range(rows):
         for k in range(span.size):

@@ -1,5 +1,5 @@
-"""Windows whose input rows are first copied to shared memory. Every element is read once, by neighbouring threads, for
-any stride; pointwise work before the window is done once for each element.
+"""Writes windows whose input rows are first copied to shared memory. Every element is read once, by neighbouring
+threads, for any stride; elementwise work before the window is done once for each element.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ def emit_shared(nest: LoopNest, schedule: Schedule) -> tuple[KernelSource, Launc
 
 
 class SharedWindow(DirectWindow):
-    """A block computes `block` neighbouring outputs of `rows` rows; `unroll` rows of the input are copied at a time."""
+    """Writes kernels in which a block computes `block` neighbouring outputs of `rows` rows; `unroll` rows of the input
+    are copied at a time."""
 
     leaves = False
 
@@ -54,7 +55,7 @@ class SharedWindow(DirectWindow):
         return (self.block - 1) * last.stride + (last.size - 1) * last.dilation + 1
 
     def _depth(self, part: WindowBody) -> int:
-        """The number of rows that are copied together."""
+        """The number of input rows that are copied to shared memory together."""
         return self.schedule["unroll"] if part.spans else 1
 
     def _bytes(self, part: WindowBody) -> int:
@@ -64,8 +65,8 @@ class SharedWindow(DirectWindow):
         return self._length(part) * 33 // 32 + 1
 
     def _slot(self, part: WindowBody, j: str) -> str:
-        """C text of the index of element j in shared memory. With an even stride, one element stays unused after every
-        32, to avoid bank conflicts.
+        """C text of the index of element j in a row of shared memory. With an even stride, one element stays unused
+        after every 32, to avoid bank conflicts.
         """
         assert part.last is not None
         return f"({j}) + (({j}) >> 5)" if part.last.stride % 2 == 0 else j
@@ -100,7 +101,7 @@ class SharedWindow(DirectWindow):
         unit.close()
 
     def _rows(self, part: WindowBody, band: Span | None, used: int) -> None:
-        """Begin the loop over the rows that are copied together; all threads skip the same rows."""
+        """Begins the loop over the input rows that are copied together; all threads skip the same rows."""
         unit, depth = self.unit, self._depth(part)
         unit.add("#pragma unroll")
         unit.open(f"for (int u = 0; u < {depth}; ++u)")

@@ -1,5 +1,5 @@
-"""Windows whose threads compute `strip` neighbouring outputs of `rows` rows. Vectors of the input are loaded into
-registers, from memory or through the warp's shared memory, and overlapping windows share partial results.
+"""Writes windows whose threads compute `strip` neighbouring outputs of `rows` rows. Vectors of the input are loaded
+into registers, from memory or through the warp's shared memory, and overlapping windows share partial results.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class StripWindow(DirectWindow):
             raise Unsupported(f"{shared} bytes of shared memory for a warp's piece of a row")
 
     def flat(self) -> str:
-        """Number the threads through the strips of all rows, with one 64-bit division; row numbers have 32 bits.
-        Returns the number of blocks.
+        """Writes the position of this thread, with the threads numbered through the strips of all rows, by one 64-bit
+        division; row numbers have 32 bits. Returns the number of blocks.
         """
         self.unit.add(f"const int64_t g = (int64_t)blockIdx.x * {self.block} + threadIdx.x;")
         self.unit.add(f"const int below = (int)(g / {self.threads});")
@@ -81,8 +81,8 @@ class StripWindow(DirectWindow):
         return blocks
 
     def _rows_below(self) -> str:
-        """Declare the index of the thread's first row of outputs among all rows. Returns the number of row groups as
-        text.
+        """Declares the index of the thread's first row of outputs; threads behind the last row return. Returns the
+        number of row groups as text.
         """
         unit, bands, rest = self.unit, self.bands(), self.nest.size(self.rest)
         unit.add(f"if (below >= {bands} * ({unit.size(rest)})) return;")
@@ -134,7 +134,7 @@ class StripWindow(DirectWindow):
         unit.close()
 
     def _each(self, variable: str, count: int, block: bool = False) -> None:
-        """Begin an unrolled loop: over one statement, or over a block if `block`."""
+        """Begins an unrolled loop over the next statement, or with `block` over a block in braces."""
         self.unit.add("#pragma unroll")
         head = f"for (int {variable} = 0; {variable} < {count}; ++{variable})"
         if block:
@@ -143,8 +143,8 @@ class StripWindow(DirectWindow):
             self.unit.add(head)
 
     def walk(self, part: WindowBody, tested: bool) -> None:
-        """Loop over all rows of the input that the windows cover; with `tested`, some vectors may be outside their
-        row.
+        """Writes the loops over all rows of the input that the windows cover; with `tested`, some vectors may be
+        outside their row.
         """
         unit, number, reach = self.unit, part.number, self.reaches[part.number]
         band = next((span for span in part.spans if self.row is not None and span.out is self.row), None)
@@ -170,7 +170,8 @@ class StripWindow(DirectWindow):
         return count
 
     def place(self, at: str, place: str, span: Span, unrolled: bool, tested: bool) -> None:
-        """Declare a position. In unrolled code, a row outside the input is read as row 0 and its value is not used."""
+        """Declares the variable `at` with the value of the C text `place`. In unrolled code, a row outside the input is
+        read as row 0 and its value is not used."""
         if not (unrolled and tested):
             super().place(at, place, span, unrolled, tested)
             return
@@ -180,8 +181,8 @@ class StripWindow(DirectWindow):
         self.exists.append(f"in_{at}")
 
     def _overlapping(self, part: WindowBody, reach: WindowExtent) -> None:
-        """Compute the windows along the row into x[strip]. Overlapping windows share partial results over pairs, fours,
-        eights, … of elements of v that are `dilation` apart.
+        """Writes the computation of the windows along the row, into x[strip]. Overlapping windows share partial results
+        over pairs, fours, eights, … of elements of v that are `dilation` apart.
         """
         unit, ctype, join = self.unit, part.window.ctype, JOIN[part.window.kind]
         width, before, names = 1, "v", {1: "v"}

@@ -91,8 +91,8 @@ class Rule:
 
 
 def _top(value: ast.expr) -> list[ast.expr]:
-    """Returns the parts of a value that may be sizes: the items of a tuple, both sides of a binary operation, the
-    value behind an index, the method of a call, or the value itself."""
+    """Returns the parts of a value that may be sizes: the items of a tuple, both sides of a binary operation, the value
+    that a subscript indexes, the method that a call calls, or the value itself."""
     match value:
         case ast.Tuple(elts=elts):
             return [one for item in elts for one in _top(item)]

@@ -1,4 +1,4 @@
-"""KA001: matrix products in full float32 on a GPU with TF32."""
+"""The rule KA001: a matrix product is computed in full float32 on a GPU that has TF32."""
 
 from __future__ import annotations
 

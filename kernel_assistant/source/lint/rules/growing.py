@@ -1,4 +1,4 @@
-"""KA004: a concatenation that grows in a loop, or a copy that a loop repeats."""
+"""The rule KA004: a concatenation grows in a loop, or a loop repeats the same copy."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def _grows(method: Method, node: ast.Assign) -> bool:
 
 
 def _begun_anew(method: Method, loop: ast.For | ast.While, join: ast.Assign) -> bool:
-    """Whether the loop also assigns another value to the name that `join` assigns, so that it does not grow in every
-    iteration."""
+    """Whether the loop also assigns another value to the name that `join` assigns, so that the concatenation does not
+    grow in every iteration."""
     (name,) = (target.id for target in join.targets if isinstance(target, ast.Name))
     others = (node for node in ast.walk(loop) if isinstance(node, ast.Assign) and not _grows(method, node))
     stored = (target for node in others for target in node.targets)

@@ -1,4 +1,4 @@
-"""KA005: `forward` waits for the device, because Python needs the value of a tensor."""
+"""The rule KA005: `forward` waits for the device, because Python needs the value of a tensor."""
 
 from __future__ import annotations
 

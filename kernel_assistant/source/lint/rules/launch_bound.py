@@ -1,4 +1,4 @@
-"""KA006: a recurrent network that is written step by step, so that launches dominate its time."""
+"""The rule KA006: a recurrent network is written step by step, so that launches dominate its time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KA007: layout changes that cancel each other, or that one change can replace."""
+"""The rule KA007: layout changes cancel each other, or can be replaced by one change."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def _redundant(method: Method, node: ast.Call | ast.Attribute, inner: ast.expr) 
 
 
 def _change(method: Method, node: ast.expr) -> str:
-    """Returns the name of the layout change that `node` makes, "" if it makes none. `contiguous` is one, except with
-    a memory format."""
+    """Returns the name of the layout change that `node` makes, "" if it makes none. A call of `contiguous` without
+    arguments counts as a layout change."""
     if isinstance(node, ast.Attribute):
         return node.attr if node.attr in ("T", "mT", "H", "mH") and method.tensors.is_tensor(node.value) else ""
     if not isinstance(node, ast.Call) or not method.tensors.is_tensor(method.scope.operand(node)):
@@ -90,9 +90,8 @@ def _numbers(method: Method, node: ast.expr) -> list[int]:
 
 
 def _values_before(method: Method) -> dict[tuple[int, str], ast.expr]:
-    """Maps (id of a syntax node, name) to the value that the statement before the node's statement assigned to the
-    name.
-    """
+    """Maps (id of a node, name) to a value, for each node of a statement whose previous statement in the block assigns
+    the value to the name."""
     values = {}
     for block in blocks(method.node.body):
         for one, next_one in pairwise(block):

@@ -1,4 +1,4 @@
-"""KA002: a chain of pointwise operations, each of which is a pass over memory in eager mode."""
+"""The rule KA002: a chain of pointwise operations, each of which is a pass over memory in eager mode."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Chain:
 
 def find(method: Method) -> Iterator[RuleHint]:
     """Yields a hint for each chain of at least `LEAST` operations; a chain may continue through variables of the same
-    block. Yields nothing if the file compiles."""
+    block. Yields nothing for a compiled class."""
     if method.scope.compiled:
         return
     for block in blocks(method.node.body):

@@ -1,4 +1,4 @@
-"""KA003: a Python loop over a dimension of a tensor."""
+"""The rule KA003: a Python loop over a dimension of a tensor."""
 
 from __future__ import annotations
 

@@ -58,8 +58,8 @@ class FullTier:
         measurement: MeasurementNumber = ONLY_MEASUREMENT,
         full: FullComparison = FULL,
     ) -> dict[str, Any]:
-        """Times in milliseconds, and speedups with their intervals; `after` is called after each block. Raises
-        IncorrectOutput."""
+        """Returns a dict with the times in milliseconds, and the speed-ups with their intervals. `after` is called
+        after each block. Raises IncorrectOutput."""
         self._baselines.measure("eager")
         if full.compiled:
             self._baselines.measure("compile")
@@ -102,16 +102,16 @@ class FullTier:
         }
 
     def _over_compile(self, series: Series, measurement: MeasurementNumber) -> dict[str, Any]:
-        """The baseline's time, and the speed-up over torch.compile with its interval."""
+        """A dict with the time under torch.compile in milliseconds, and the speed-up over torch.compile with its
+        interval."""
         theirs = median(series.seconds("compile"))
         speedup, low, high = interval_of(series, "compile", "candidate", *measurement)
         self._baselines.seconds["compile"] = theirs
         return {"compile_ms": theirs * 1e3, "speedup_vs_compile": speedup, "speedup_vs_compile_ci": [low, high]}
 
     def _with_earlier_rounds(self, series: Series, measurement: MeasurementNumber) -> Series:
-        """The series, preceded by the rounds of the candidate's earlier measurements; the first measurement has
-        none.
-        """
+        """A series of the rounds of the candidate's earlier measurements, followed by those of `series`; the first
+        measurement has no earlier rounds."""
         self._earlier = series if measurement[0] == 1 or self._earlier is None else series.behind(self._earlier)
         return self._earlier
 

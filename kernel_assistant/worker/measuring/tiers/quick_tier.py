@@ -47,8 +47,8 @@ class QuickTier:
 
     @pinned()
     def measure(self, subject: PlanSubject, after: Callable[[], None], quick: QuickTiming | None) -> dict[str, Any]:
-        """Times in milliseconds and speed-ups; on a GPU they are measured by `quick`. `after` is called after each
-        block. Raises IncorrectOutput."""
+        """Returns a dict with the times in milliseconds and the speed-ups; on a GPU they are measured by `quick`.
+        `after` is called after each block. Raises IncorrectOutput."""
         if quick is None:
             seconds, noise, samples = self._passes(subject, after)
             return self._figures(seconds, None, noise, samples)
@@ -103,5 +103,5 @@ class QuickTier:
 
 
 def _host_seconds(plan: dict[str, Any]) -> float:
-    """The most seconds that the host spends on launching kernels during a call."""
+    """An upper estimate of the seconds that the host spends on the launches of one call."""
     return sum(LIBRARY_SECONDS if launch.get("library") else KERNEL_SECONDS for launch in plan.get("launches", ()))

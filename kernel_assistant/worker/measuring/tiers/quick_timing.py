@@ -1,7 +1,8 @@
 """The quick tier on a GPU: all that is timed of a candidate, while the device lock is held once.
 
 Other judges wait meanwhile, so the lock is held only for timing and for the steps that depend on timing: putting in new
-values, and at the end one comparison of the outputs. The candidate sees its sets, and its graphs are made, before that.
+values, and at the end one comparison of the outputs. Before that, without the lock, the candidate runs once on its
+sets, and its CUDA graphs are made.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ..timing import MOST_LATE, PlanSubject, TimedSubject, longer, wake_idle
 
 #: Blocks of a candidate, and CUDA graphs of one that is bound by the host, each over other sets.
 BLOCKS, GRAPHS = 3, 3
-#: A call is short if a block of `SHORT_BLOCK_SECONDS` has more than `MANY_CALLS` of it; its blocks are so long.
+#: A call is short if `SHORT_BLOCK_SECONDS` have time for more than `MANY_CALLS` of it; its blocks take that long.
 SHORT_BLOCK_SECONDS, MANY_CALLS = 0.0012, 16
 #: Fewest calls of a block.
 FEWEST_CALLS = 2
@@ -34,9 +35,9 @@ MOST_SPREAD, MOST_TIMES = 0.01, 6
 HOST_TIMES = 10
 #: Calls from which the length of a block is estimated before the lock is held, and how often.
 PROBE, PROBES = 8, 2
-#: Beside other judges a call is at most so many times slower than alone.
+#: Beside other judges, a call takes at most this many times as long as alone.
 MOST_SLOWED = 8
-#: Blocks and graphs that are so many times longer than they should be are made anew.
+#: Blocks and graphs with more than this many times the needed number of calls are made again.
 TOO_LONG = 3
 #: Calls of each block and graph whose outputs are compared.
 CHECKED_CALLS = 2
@@ -55,7 +56,7 @@ class QuickTimes:
 
 @dataclass(frozen=True)
 class _TimedBlock:
-    """Calls on `calls` sets from `first` on; `run` makes them and returns their seconds."""
+    """A block of `calls` calls, on the sets from `first` on. `run` makes the calls and returns their seconds."""
 
     first: int
     calls: int
@@ -94,8 +95,9 @@ class QuickTiming:
         self._held: list[TimedCall] = []
 
     def get_ready(self, subject: PlanSubject) -> None:
-        """Run the candidate, untimed, on sets whose values change later: if it remembers results by address, its
-        outputs are wrong then. If launching on the host may limit the candidate's speed, its CUDA graphs are made."""
+        """Run the candidate, untimed, on sets whose values change later, so that the outputs of a candidate that
+        remembers results by address are wrong then. Make its CUDA graphs, if launching on the host may limit its speed.
+        """
         count, probe = self._sets.count, min(self._sets.count, PROBE)
         # Other work can only make it slower.
         measured = min(subject.run(0, probe) for _ in range(PROBES)) / probe
@@ -139,15 +141,15 @@ class QuickTiming:
         return QuickTimes(seconds, self._typical(of_groups), spread(of_graphs), len(times) + len(of_graphs))
 
     def check(self, subject: PlanSubject) -> None:
-        """Raise IncorrectOutput unless all timed calls wrote their outputs, and the outputs that were kept are
-        right."""
+        """Raise IncorrectOutput if a timed call did not write its outputs, or if outputs that were kept for comparison
+        are wrong."""
         require_written(self._left)
         self._outputs.check_held(subject, self._held)
         self._left, self._held, self._drawn = [], [], []
 
     def _replayed(self, subject: PlanSubject, after: Callable[[], None]) -> tuple[list[float], list[float]] | None:
-        """Mean seconds a call of each group of graphs, and of each graph; None if the calls cannot be captured. Graphs
-        whose length turns out to be wrong are made again."""
+        """Times the CUDA graphs. Returns the mean seconds a call of each group of graphs, and of each graph; None if
+        the calls cannot be captured. Graphs that turn out to be too short or too long are made again."""
         needed = self._graph_length()
         if not self._firsts or not _fits(self._graph_calls, needed):
             self._capture(subject)
@@ -170,8 +172,8 @@ class QuickTiming:
     def _timed(
         self, subject: PlanSubject, blocks: list[_TimedBlock], after: Callable[[], None]
     ) -> list[list[tuple[float, int]]]:
-        """Seconds and calls of each block, in groups of blocks whose sets get new values together. No set occurs twice
-        in a group."""
+        """Times the blocks. Returns (seconds, calls) of each block, in groups of blocks whose sets get new values
+        together. No set occurs twice in a group."""
         if not self._together or sum(block.calls for block in blocks) > self._sets.count:
             return [self._timed_together(subject, [block], after) for block in blocks]
         return [self._timed_together(subject, blocks, after)]
@@ -179,7 +181,8 @@ class QuickTiming:
     def _timed_together(
         self, subject: PlanSubject, blocks: list[_TimedBlock], after: Callable[[], None]
     ) -> list[tuple[float, int]]:
-        """Seconds and calls of each block, on sets with new values. The blocks are repeated if an answer was late."""
+        """Seconds and number of calls of each block, on sets that get new values first. All blocks are repeated if a
+        runner's answer was late."""
         rings = [self._sets.around(block.first, block.calls) for block in blocks]
         indices = [index for ring in rings for index in ring]
 
@@ -202,7 +205,8 @@ class QuickTiming:
         return [(spent, block.calls) for spent, block in zip(seconds, blocks, strict=True)]
 
     def _hold(self, subject: PlanSubject, indices: list[int]) -> None:
-        """Keep these calls for `check`, or check them now if they are too large."""
+        """Keep the timed calls on the sets `indices` for `check`; calls whose tensors are too large to keep are checked
+        now."""
         for index in indices:
             call = self._outputs.hold(index)
             if call.kept:
@@ -234,14 +238,14 @@ class QuickTiming:
         return max(calls, min(self._sets.count, FEWEST_CALLS))
 
     def _graph_length(self) -> int:
-        """The number of calls in a graph: that of a block, or fewer if all graphs can then have sets of their own
-        without being too short."""
+        """The number of calls in a graph: as many as in a block, or fewer if then no two graphs share a set and the
+        graphs are still long enough."""
         length, apart = self._length(), self._sets.count // GRAPHS
         return min(length, apart) if apart * self._call_seconds >= LEAST_GRAPH_SECONDS else length
 
 
 def _fits(calls: int, needed: int) -> bool:
-    """Whether a block of `calls` calls is near enough to the `needed` length that it need not be made anew."""
+    """Whether a block of `calls` calls is close enough to `needed` calls, so that it need not be made again."""
     return needed / 2 <= calls <= TOO_LONG * needed
 
 

@@ -30,8 +30,8 @@ HOPELESS = 3.0
 
 
 class Wanted(NamedTuple):
-    """Which algorithms of an operation are built: the one called `name` if it is given, else up to `plans` plans of
-    each graph."""
+    """Which algorithms of an operation are built: only the one called `name` if that is not "", else at most `plans`
+    execution plans of each cuDNN graph."""
 
     plans: int = MOST_PLANS
     name: str = ""
@@ -53,8 +53,8 @@ class Algorithm(NamedTuple):
 def choose(
     driver: Driver, events: Events, ways: Sequence[Algorithm], spans: Sequence[int]
 ) -> tuple[Algorithm | None, bool]:
-    """The fastest of `ways` for operands of `spans` bytes, None if the library refuses all of them; and whether they
-    were timed. `ways` has reproducible algorithms first, and among equals those that are likely faster.
+    """The fastest of `ways` for operands of `spans` bytes, None if the library refuses all of them; and whether `ways`
+    were timed. `ways` lists reproducible algorithms first, and within each group the likely fastest first.
 
     If there is no memory for the trial, returns the first algorithm. Raises CudaError. Waits until the device has
     finished.

@@ -102,8 +102,8 @@ def split_ways(library: CublasLt, launch: BoundLibraryCall) -> list[Algorithm]:
 
 
 class _Step(NamedTuple):
-    """One of the products whose sum is the result. For each field of the operation, in its order, `reads` has the field
-    of the launch that is used for it, and an offset in bytes from the beginning of that buffer."""
+    """One of the products whose sum is the result. `reads` has one entry for each field of `operation`, in their order:
+    the field of the launch whose buffer is used, and an offset in bytes from the beginning of that buffer."""
 
     operation: Operation
     reads: list[tuple[str, int]]
@@ -133,8 +133,8 @@ def _steps(library: CublasLt, launch: BoundLibraryCall) -> Iterator[_Step]:
 
 
 def _in_order(fields: Sequence[str], steps: Sequence[_Step], parts: Sequence[Algorithm]) -> Callable[[Words, int], int]:
-    """A function that runs the parts one after another on a stream. It takes the words of the launch, and passes to
-    each part the addresses that its step reads, followed by the workspace's."""
+    """Returns a function (words, stream) → status that runs `parts` one after another. `words` are the addresses of the
+    launch's operands and workspace; each part gets the addresses that its step reads, followed by the workspace's."""
     workspace = len(fields)
     picked = [[(fields.index(field), offset) for field, offset in step.reads] for step in steps]
     kinds = [ctypes.c_uint64 * (len(read) + 1) for read in picked]
@@ -209,8 +209,8 @@ class Operation:
         return [] if status else [results[index] for index in range(count.value) if not results[index].state]
 
     def way(self, result: HeuristicResult) -> Algorithm:
-        """The product by one algorithm of the heuristics. A bias's address is part of the descriptor, so calls with a
-        bias run one at a time."""
+        """The product, computed by one algorithm of the heuristics. The address of a bias is part of the descriptor, so
+        calls with a bias are made one at a time, under a lock."""
         algorithm = (c_uint64 * 8)(*result.algorithm)
         function, handle, size = self.library.lib.cublasLtMatmul, self.library.handle(), result.workspace
         fields = self.fields

@@ -142,7 +142,8 @@ class CudnnConvolution:
         return algorithms
 
     def _fuses(self, algorithm: int) -> bool:
-        """Whether an algorithm takes the whole epilogue."""
+        """Whether one cuDNN call with this algorithm can do the whole epilogue (adding z and the bias, and the
+        activation)."""
         with_relu = self.activation is not None
         return self.bias is not None and self.fused is not None and (with_relu or algorithm == PRECOMPUTED_GEMM)
 
@@ -226,8 +227,8 @@ class CudnnConvolution:
         return self.fields.index("x"), self.fields.index("w"), self.fields.index("out"), len(self.fields)
 
     def _algorithms(self) -> list[AlgorithmPerformance]:
-        """The algorithms that the heuristics name, best first: deterministic ones, or all if none is deterministic.
-        Among algorithms that are not, the graph interface has faster ones."""
+        """The algorithms that cuDNN's heuristics name, best first: the deterministic ones, or all if none is
+        deterministic. Others are not needed beside deterministic ones, because the graph interface has faster ones."""
         results, count = (AlgorithmPerformance * ALGORITHMS)(), c_int()
         which = "BackwardData" if self.transposed else "Forward"
         query = f"cudnnGetConvolution{which}Algorithm_v7"
@@ -246,7 +247,8 @@ class CudnnConvolution:
         return None if status else size.value
 
     def _described(self) -> tuple[c_void_p, c_void_p, c_void_p, c_void_p]:
-        """The four descriptors in the order in which queries take them."""
+        """The descriptors of input, filter, convolution and result, in the order in which cuDNN's functions
+        take them."""
         if self.transposed:
             return self.w, self.x, self.convolution, self.out
         return self.x, self.w, self.convolution, self.out

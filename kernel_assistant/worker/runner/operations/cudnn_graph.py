@@ -58,8 +58,8 @@ def graph_ways(
 
 
 def takes_tensor_cores(library: Cudnn, launch: BoundLibraryCall, shape: ConvolutionShape) -> bool:
-    """Whether PyTorch would use tensor cores for the convolution if TF32 is allowed: whether the engine that it would
-    pick computes on them."""
+    """Whether PyTorch would use tensor cores for the convolution if TF32 is allowed: whether cuDNN's first choice of
+    engine uses them. True if cuDNN offers no engine."""
     try:
         return _Graph(library, launch, shape, True, False).first_takes_tensor_cores()
     except LibraryError:
@@ -224,14 +224,14 @@ class _Graph:
                 continue
 
     def _notes(self, configuration: c_void_p) -> set[int]:
-        """cuDNN's numerical notes on the engine of a configuration."""
+        """The set of cuDNN's numerical notes (such as: uses tensor cores) for the engine of a configuration."""
         engine = self._create(ENGINE)
         count = c_int64()
         self._check("cudnnBackendGetAttribute", configuration, 300, DESCRIPTOR, 1, byref(count), byref(engine))
         return set(self._get(engine, 1303, NOTE, c_int, MOST_NOTES))
 
     def _allowed(self, notes: set[int]) -> bool:
-        """Whether an engine computes in the precision that PyTorch would use."""
+        """Whether an engine with these numerical notes computes in the precision that PyTorch would use."""
         refused = {FOURIER, REDUCED_PRECISION}
         if self.launch.dtype == "f32" and not self.tf32:
             refused |= {TENSOR_CORE, DOWN_CONVERT}

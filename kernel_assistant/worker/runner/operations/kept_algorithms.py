@@ -1,6 +1,5 @@
-"""The algorithms of cuDNN that were chosen by time, kept on disk: building the plans of all candidates takes a network
-seconds. Standard library only. See docs/libraries.md.
-"""
+"""Keeps on disk which algorithms of cuDNN were chosen by time, because building the execution plans of all possible
+algorithms takes seconds for one network. Standard library only. See docs/libraries.md."""
 
 from __future__ import annotations
 
@@ -17,22 +16,24 @@ VARIABLE = "KERNEL_ASSISTANT_ALGORITHMS"
 MOST = 1000
 #: Most characters of a key or a name.
 LONGEST = 100
-#: Changes with what a name means: the order in which algorithms are listed.
+#: To be changed whenever the meaning of names changes, that is, the order in which algorithms are listed.
 VERSION = "1"
-#: Stands before the keys of applied packages. They choose beside other work, the judge alone on the device: the judge
-#: does not use their choices.
+#: Prefix of the keys of choices that applied packages made. The judge does not use these: they were made beside other
+#: work, while the judge chooses alone on the device.
 APPLIED = "applied "
 
 Names = dict[str, str]
 
 
 def key_of(library: str, device: str, operation: object) -> str:
-    """The key of an operation of a library, both with their versions, on a device."""
+    """The key under which the algorithm for an operation is kept. `library` is name and version, `device` device and
+    driver."""
     return hashlib.sha256(f"{VERSION}, {library}, {device}: {operation}".encode()).hexdigest()[:32]
 
 
 def kept_file() -> str:
-    """The path of the file in the user's cache folder; "" if nothing is to be kept, or there is no home."""
+    """The path of the file in the user's cache folder; "" if the user has switched keeping off, or there is no home
+    folder."""
     folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     if os.environ.get(VARIABLE) == "off" or not os.path.isabs(folder):
         return ""
@@ -40,15 +41,15 @@ def kept_file() -> str:
 
 
 class KeptAlgorithms:
-    """Names of algorithms by operation. `fresh` are those that were chosen in this process and not saved yet. `prefix`
-    stands before the keys of what this process chooses."""
+    """Names of the chosen algorithms, by the key of their operation. `fresh` are those that were chosen in this process
+    and not saved yet. `prefix` is put before the keys of the algorithms that this process chooses."""
 
     def __init__(self, names: Names | None = None, path: str = "", prefix: str = "") -> None:
         self.path, self.prefix, self.fresh = path, prefix, Names()
         self.names = {**(names or {}), **read(path)}
 
     def known(self, key: str) -> list[str]:
-        """The algorithms of an operation that were chosen before, the judge's first."""
+        """The names of algorithms that were chosen earlier for an operation, the judge's choice first."""
         return [self.names[one] for one in dict.fromkeys((key, f"{self.prefix}{key}")) if one in self.names]
 
     def add(self, names: Names) -> None:
@@ -67,8 +68,8 @@ class KeptAlgorithms:
 
 
 def write(path: str, fresh: Names) -> None:
-    """Add names to the file at `path`, as the newest ones. A file that cannot be written is left as it is: each process
-    then chooses again."""
+    """Add the names in `fresh` to the file at `path`, as its newest entries. If that fails, the file stays as it is,
+    and each process chooses its algorithms again."""
     if not fresh or not path:
         return
     names = {key: name for key, name in read(path).items() if key not in fresh} | fresh
@@ -85,8 +86,8 @@ def write(path: str, fresh: Names) -> None:
 
 
 def checked(names: object) -> Names:
-    """The entries of `names` that are texts of a usual length; {} if it is no dictionary. It may come from a file that
-    was damaged, or from a runner."""
+    """The entries of `names` whose key and value are texts of at most LONGEST characters; {} if `names` is no
+    dictionary. `names` may come from a damaged file, or from a runner, which is not trusted."""
     if not isinstance(names, dict):
         return {}
     return {key: name for key, name in names.items() if _is_short(key) and _is_short(name)}

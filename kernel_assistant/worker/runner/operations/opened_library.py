@@ -39,7 +39,8 @@ class OpenedLibrary:
 
 
 def declare(lib: ctypes.CDLL, signatures: Mapping[str, Sequence[object]], status_name: str) -> None:
-    """Set the types of functions: those in `signatures` return a status, the one called `status_name` a text."""
+    """Set the argument and result types of functions: those in `signatures` return a status (int), the function
+    `status_name` returns a text."""
     for name, arguments in signatures.items():
         function = getattr(lib, name)
         function.argtypes, function.restype = arguments, c_int

@@ -86,8 +86,8 @@ class Operator:
         values[self.name] = self._function(*arguments, **keywords)
 
     def write(self, values: Values, out: torch.Tensor) -> bool:
-        """Like the call, but writes the result directly to `out`. Returns whether the operator can do so at no cost; if
-        not, nothing is computed."""
+        """Like `__call__`, but the operator writes its result directly to `out`. Returns False, and computes nothing,
+        if the operator cannot do so without extra cost."""
         arguments = [_given(item, values) for item in self._arguments]
         if self._writer is None or not out.is_contiguous() or arguments[0].dim() not in self._ranks:
             return False
@@ -97,9 +97,9 @@ class Operator:
 
 
 def in_place(nodes: list[dict[str, Any]]) -> dict[str, Any]:
-    """The last node of a call. If its first operand is a constant that the other nodes create for it alone, the node is
-    returned as the in-place operator: the copy is not needed, and the module, whose graph shows no in-place operators,
-    made none either."""
+    """The last of `nodes`, as an in-place operator if its first operand is a constant that the other nodes create only
+    for it. This saves a copy that the module did not make either: its graph writes in-place operators as out-of-place
+    ones."""
     last = nodes[-1]
     name, dot, overload = last["op"].partition(".")
     first = str(last["args"][0])[1:] if last["args"] else ""
@@ -141,7 +141,7 @@ def _given(item: Any, values: Values) -> Any:
 
 
 def _converted(item: Any, kind: str, dims: dict[str, int], op: str) -> Any:
-    """An operand in the form that a graph has it, converted to a schema argument of the type `kind`."""
+    """Converts an operand from the form that it has in a graph to a value for a schema argument of the type `kind`."""
     if isinstance(item, list):
         inside = kind.removeprefix("Optional[").partition("[")[2].rstrip("]")
         return [_converted(one, inside, dims, op) for one in item]

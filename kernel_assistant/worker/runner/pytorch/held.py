@@ -56,8 +56,8 @@ class CaptureSpace:
 
 
 class HeldCalls:
-    """The residual calls of a plan with `count` buffers. `sizes` maps the indices of the buffers that the calls read,
-    and that have memory of their own, to spec and sizes.
+    """The residual calls of a plan with `count` buffers. `sizes` maps the index of each buffer that the calls read and
+    that has memory of its own to its spec and sizes.
 
     Each result is kept until its call runs again. While `fixed` is set, a new result is copied to the memory of the old
     one, since graphs contain that address. Captured calls run in `space`.
@@ -79,7 +79,7 @@ class HeldCalls:
         self._publish: Any = None
 
     def tell(self, publish: Callable[[int, int], None]) -> None:
-        """From now on, call the method `publish(buffer, address)` whenever a result gets another address."""
+        """From now on, call the function `publish(buffer, address)` whenever a result gets another address."""
         # The graph that has the method has these calls, too.
         self._publish = weakref.WeakMethod(publish)
 
@@ -90,7 +90,8 @@ class HeldCalls:
         return all(self._made)
 
     def steps(self) -> list[PreparedLaunch]:
-        """The calls as launches. They read the addresses of their operands from the words."""
+        """The calls in the form of launches (`PreparedLaunch`). Each reads the addresses of its operands from its
+        words."""
         return [self._prepared(number) for number in range(len(self._calls))]
 
     def _prepared(self, number: int) -> PreparedLaunch:
@@ -144,8 +145,8 @@ class HeldCalls:
             publish(buffer, result.data_ptr())
 
     def _operands(self, number: int, words: Words) -> list[torch.Tensor]:
-        """The operands of a call as tensors over their addresses, made together, because cuDNN wants the weights of an
-        LSTM in one piece."""
+        """The operands of call number `number`, as tensors over the addresses in `words`. They are made together, so
+        that adjacent ones share a storage: cuDNN wants the weights of an LSTM in one piece."""
         read = self._read[number]
         addresses = tuple(words[: len(read)])
         if self._known[number][0] != addresses or not self._known[number][1]:

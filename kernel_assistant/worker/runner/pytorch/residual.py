@@ -24,8 +24,8 @@ Tensors = list[Any]
 
 
 class PyTorchCall:
-    """A residual call for known sizes. `given` are buffers without memory of their own: the call's result becomes the
-    buffer, as it does for an output that has no tensor yet."""
+    """A residual call for known sizes. `given` are the indices of buffers without memory of their own: the result of
+    the call is used as the buffer. The same happens for an output for which the caller passes no tensor."""
 
     def __init__(self, launch: BoundResidualCall, device: str, given: frozenset[int]) -> None:
         self.symbol, self.reads, self.results = launch.symbol, launch.reads, launch.results
@@ -66,8 +66,8 @@ Held = tuple[int, dict[str, Any], tuple[Sequence[int], Sequence[int], int]]
 
 
 def tensors_at(held: Sequence[Held], device: str) -> list[torch.Tensor]:
-    """Tensors over existing memory. If other tensors follow one without a gap, its storage includes them, because cuDNN
-    takes the weights of an LSTM as one piece."""
+    """Tensors over existing memory: `held` has (address, spec, sizes) of each. If one tensor ends where another begins,
+    its storage includes the other, because cuDNN takes the weights of an LSTM as one piece."""
     reach: dict[int, int] = {}
     for address, _, (_, _, size) in sorted(held, key=lambda one: one[0], reverse=True):
         reach[address] = max(reach.get(address, 0), size + reach.get(address + size, 0) if size else 0)

@@ -22,7 +22,8 @@ DTYPES = {
 
 
 class CudaArrayInterface:
-    """`__cuda_array_interface__` of a raw range, for `torch.as_tensor` without a copy."""
+    """An object with the attribute `__cuda_array_interface__` for a range of memory, from which `torch.as_tensor` makes
+    a tensor without a copy."""
 
     def __init__(self, address: int, size: int) -> None:
         self.__cuda_array_interface__: dict[str, Any] = {

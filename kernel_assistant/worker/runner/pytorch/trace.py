@@ -19,8 +19,8 @@ class DispatchedOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Whether torch imports its compiler before it calls the mode: that takes seconds, and a folder for its cache,
-        which a sandbox need not have."""
+        """Returns False. For True, torch would import its compiler before it calls this mode, which takes seconds and
+        needs a cache folder that a sandbox may lack."""
         return False
 
     def __torch_dispatch__(

@@ -1,1 +1,1 @@
-"""Chat formats: how a conversation becomes tokens."""
+"""Chat formats: they turn a conversation into tokens."""

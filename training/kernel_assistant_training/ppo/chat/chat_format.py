@@ -1,4 +1,4 @@
-"""How a conversation becomes tokens: with the product's own vocabulary and template, or with those of the model.
+"""Turns a conversation into tokens: with the product's own vocabulary and template, or with those of the model.
 
 A conversation only grows. The first prompt is tokenised once; after each sampled reply, only the text up to the next
 reply is added. Nothing is tokenised twice, and training sees exactly the tokens that were sampled.
@@ -28,15 +28,17 @@ from kernel_assistant_training.tokenizer import id_of, load
 
 
 class ChatFormat(Protocol):
-    """Turns the messages of a conversation into tokens. `ends` are the tokens that end a reply, the usual one first."""
+    """Turns the messages of a conversation into tokens. `ends` are the tokens that end a reply, the most usual
+    first."""
 
     ends: tuple[int, ...]
 
     def begin(self, messages: Sequence[Message], tools: Tools) -> list[int]:
-        """The tokens of the prompt for the first reply."""
+        """Returns the tokens of the prompt for the first reply."""
 
     def after(self, reply: Sequence[int], messages: Sequence[Message]) -> list[int]:
-        """The tokens between a reply and the next reply; `messages` are the messages between the two."""
+        """Returns the tokens between `reply` and the next reply, which include `messages`, the messages between the two
+        replies."""
 
     def text(self, ids: Sequence[int]) -> str: ...
 
@@ -68,7 +70,7 @@ class BuiltInChatFormat:
 
 
 def speech_of(folder: Path) -> ChatFormat:
-    """The chat format for the model in a folder. Raises UsageError if the folder has no vocabulary."""
+    """Returns the chat format for the model in a folder. Raises UsageError if the folder has no vocabulary."""
     template = folder / "chat_template.jinja"
     known = template.read_text(encoding="utf-8") if template.is_file() else ""
     if known in (TRAINING_TEMPLATE, CHAT_TEMPLATE):
@@ -79,7 +81,7 @@ def speech_of(folder: Path) -> ChatFormat:
 
 
 class TokenizedConversation:
-    """The tokens of one conversation, as the engine gets them."""
+    """The tokens of one conversation: all prompts and sampled replies so far, as they are passed to the engine."""
 
     def __init__(self, speech: ChatFormat) -> None:
         self._speech = speech
@@ -89,9 +91,8 @@ class TokenizedConversation:
         self._logprobs: list[float] = []
 
     def prompt(self, messages: Sequence[Message], tools: Tools) -> list[int]:
-        """The prompt for the next reply. `messages` must begin with the messages of the previous prompt and its reply,
-        followed by new messages. Raises UsageError if they do not.
-        """
+        """Returns the tokens of the prompt for the next reply. `messages` must begin with the messages of the previous
+        prompt and its reply, followed by new messages; else UsageError is raised."""
         if not self._spans:
             self._ids = self._speech.begin(messages, tools)
         elif len(self._heard) < len(messages) and _same(self._heard, messages) and messages[-1].role != "assistant":
@@ -103,14 +104,14 @@ class TokenizedConversation:
         return list(self._ids)
 
     def add(self, ids: Sequence[int], logprobs: Sequence[float]) -> None:
-        """Append a sampled reply to the newest prompt."""
+        """Appends the tokens of a sampled reply to the newest prompt."""
         self._spans.append((len(self._ids), len(ids)))
         self._ids += ids
         self._logprobs += logprobs
 
     def said(self) -> ReplySpans:
-        """All tokens up to the end of the last reply, with the replies' positions and log-probabilities. Later tokens
-        are left out, because the model never read them."""
+        """Returns all tokens up to the end of the last reply, with the replies' positions and log-probabilities. Later
+        tokens are left out, because the model never read them."""
         end = sum(self._spans[-1]) if self._spans else len(self._ids)
         return ReplySpans(tuple(self._ids[:end]), tuple(self._spans), tuple(self._logprobs))
 

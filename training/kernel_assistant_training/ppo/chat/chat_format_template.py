@@ -56,10 +56,9 @@ class TemplateChatFormat:
         return cls(tokenizer, [one for one in ends if one is not None])
 
     def begin(self, messages: Sequence[Message], tools: Tools) -> list[int]:
-        """The tokens of the first prompt. Tools are passed to the template if it writes calls in the form that
+        """Returns the tokens of the first prompt. Tools are passed to the template if it writes calls in the form that
         `agent/calls.py` reads; otherwise the system message describes the tools. If the template has no system role,
-        all messages are joined into one user message.
-        """
+        all messages are joined into one user message."""
         if tools:
             native = self._rendered(_roles(messages), tools=tools)
             if native is not None and CALL_START in native:
@@ -75,9 +74,8 @@ class TemplateChatFormat:
         return self._assembled(alone, [together])
 
     def after(self, reply: Sequence[int], messages: Sequence[Message]) -> list[int]:
-        """The tokens between a reply and the next reply. Observations have the tool role if the template has one, else
-        they are joined into one user message.
-        """
+        """Returns the tokens between a reply and the next reply. Observations have the tool role if the template has
+        one, else they are joined into one user message."""
         try:
             ids = self._assembled(self._behind(_roles(messages)), [one.content for one in messages])
         except UsageError:
@@ -88,14 +86,14 @@ class TemplateChatFormat:
         return str(self._plain.decode(list(ids), skip_special_tokens=False))
 
     def tokens(self, text: str, *, plain: bool) -> list[int]:
-        """The tokens of a text. With `plain`, text that looks like a control token is not encoded as one."""
+        """Returns the tokens of a text. With `plain`, text that looks like a control token is encoded as ordinary
+        text."""
         ids: list[int] = (self._plain if plain else self._marks).encode(text, add_special_tokens=False).ids
         return ids
 
     def _behind(self, roles: Sequence[str], *, answer: bool = True) -> str:
-        """The rendered text after a reply that is followed by messages with these `roles`. Raises UsageError if the
-        template refuses the roles.
-        """
+        """Returns the rendered text after a reply that is followed by messages with these `roles`. If `answer`, it ends
+        where the assistant's next reply begins. Raises UsageError if the template refuses the roles."""
         rendered = self._rendered(["user", "assistant", *roles], answer=answer)
         if rendered is None:
             raise UsageError("the chat template takes no answer to a reply", "give the model another template")
@@ -104,8 +102,8 @@ class TemplateChatFormat:
         return _PLACEHOLDERS.sub(lambda match: _PLACEHOLDER.format(int(match[1]) - 2), behind)
 
     def _rendered(self, roles: Sequence[str], *, tools: Tools = (), answer: bool = True) -> str | None:
-        """The text that the template gives for messages with these `roles`, with a placeholder for each message. None
-        if the template refuses the roles, or if a placeholder does not appear exactly once."""
+        """Returns the text that the template gives for messages with these `roles`, with a placeholder for each
+        message. Returns None if the template refuses the roles, or if a placeholder does not appear exactly once."""
         messages = [{"role": role, "content": _PLACEHOLDER.format(index)} for index, role in enumerate(roles)]
         for message in messages:
             if message["role"] == "tool":
@@ -136,8 +134,8 @@ def _roles(messages: Sequence[Message]) -> list[str]:
 
 
 def _with_tools(messages: Sequence[Message], tools: Tools) -> list[Message]:
-    """The messages with a description of the tools, as the product's own template writes it, in the system message; a
-    missing system message is added."""
+    """Returns the messages with a description of the tools in the system message, written as in the product's own
+    template. Adds a system message if there is none."""
     first = messages[0] if messages and messages[0].role == "system" else Message(role="system", content="")
     described = render([first], tools=tools, answer=False).removeprefix(f"{TURN_START}system\n")
     content = described.removesuffix(f"{TURN_END}\n").strip()
@@ -149,8 +147,8 @@ def _placeholder_end(text: str, index: int) -> int:
 
 
 def _stretches(rendered: str) -> Iterator[tuple[str, int | None]]:
-    """The parts of the rendered text that belong to the template, each with the index of the message that follows (None
-    after the last message)."""
+    """Yields the parts of the rendered text that belong to the template, each with the index of the message that
+    follows it (None after the last message)."""
     begin = 0
     for match in _PLACEHOLDERS.finditer(rendered):
         yield rendered[begin : match.start()], int(match[1])

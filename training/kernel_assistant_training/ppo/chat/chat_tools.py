@@ -1,4 +1,4 @@
-"""The tools that a conversation offers, as an OpenAI-compatible request has them."""
+"""The type of the tools that a conversation offers, in the form of an OpenAI-compatible request."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Engines that generate replies: the decoding loop with a copy of the actor's weights; transformers, for models that
-the decoding loop cannot run; or vLLM."""
+"""Engines that generate replies: the project's own decoding loop, with a copy of the actor's weights; transformers, for
+models that the decoding loop cannot run; or vLLM."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Engine(Protocol):
     """The interface of engines. An engine is used by one thread only."""
 
     def load(self, actor: Actor) -> None:
-        """Load new weights of the same model."""
+        """Replaces the engine's weights by the actor's, which must be of the same model."""
 
     def decode(self, asked: Sequence[GenerationRequest]) -> list[Reply]: ...
 
@@ -36,8 +36,8 @@ class Engine(Protocol):
 
 
 class DecoderEngine:
-    """The decoding loop (`decode.py`) for Llama models with tied embeddings. The actor's weights are copied in
-    memory."""
+    """The project's own decoding loop (`decode.py`), for Llama models with tied embeddings. It has its own copy of the
+    actor's weights in memory."""
 
     def __init__(self, actor: Actor, end: int, *, rows: int, context: int) -> None:
         self._llama = Llama(from_config(_config(actor))).to(actor.device)
@@ -63,7 +63,7 @@ class DecoderEngine:
 
 
 class DistributedEngine:
-    """An engine over several processes, each with its own weights and engine. Prompts are distributed among the
+    """An engine over several processes, each of which has its own weights and engine. Prompts are distributed among the
     processes; replies are returned in the order of the prompts."""
 
     def __init__(self, engine: Engine, actor: Actor, together: ProcessGroup) -> None:
@@ -78,13 +78,14 @@ class DistributedEngine:
         return self.share(asked)
 
     def share(self, asked: Sequence[GenerationRequest]) -> list[Reply]:
-        """Decode this process's share of the prompts and gather all replies. Every process must call it."""
+        """Decodes this process's share of the prompts and returns the replies to all prompts. Every process must call
+        it."""
         count = self._together.count
         replies = self._together.every(self._engine.decode(asked[self._together.rank :: count]))
         return [replies[number % count][number // count] for number in range(len(asked))]
 
     def load_own(self) -> None:
-        """Load the new weights of this process's actor."""
+        """Replaces the weights of this process's engine by those of its actor."""
         self._engine.load(self._actor)
 
     def rest(self) -> None:
@@ -105,9 +106,9 @@ def engine(
     serving: Path | None = None,
     together: ProcessGroup | None = None,
 ) -> Engine:
-    """The engine that `options` name; by default the decoding loop if it can run the model, else transformers. vLLM
-    needs the model's `folder` with the vocabulary, and writes weights below the folder `serving`. Raises UsageError if
-    the engine cannot run the model."""
+    """Returns the engine that `options` names; by default the decoding loop if it can run the model, else transformers.
+    vLLM needs the model's `folder` with the vocabulary, and writes weights below the folder `serving`. Raises
+    UsageError if the engine cannot run the model."""
     options, together = options or EngineOptions(), together or ProcessGroup()
     if options.kind == "vllm":
         from kernel_assistant_training.ppo.engines.engine_vllm import VllmEngine

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """`kind` names the engine. `arguments` are passed to vLLM's server; `share` is the fraction of GPU memory that the
+    """`kind` names the engine. `arguments` are passed to vLLM's server; `share` is the fraction of GPU memory that this
     server uses while it generates."""
 
     kind: str = "auto"

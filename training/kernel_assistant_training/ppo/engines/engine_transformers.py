@@ -21,8 +21,8 @@ ROOM, SHARE = 2 << 30, 0.6
 
 class TransformersEngine:
     """Decodes at most `rows` prompts together, as memory allows. Each prompt is read alone, without padding, so that
-    flash attention can be used; then the caches are joined. A model whose cache is more than the keys and values of all
-    tokens (sliding windows, convolutions, states) decodes prompts of equal length together instead."""
+    flash attention can be used; then the caches are joined. If a model's cache has more than the keys and values of all
+    tokens (sliding windows, convolutions, states), prompts of equal length are read and decoded together instead."""
 
     def __init__(self, actor: Actor, ends: Sequence[int], *, rows: int) -> None:
         from transformers import DynamicCache
@@ -45,15 +45,15 @@ class TransformersEngine:
         """Does nothing: there is nothing to release."""
 
     def decode(self, asked: Sequence[GenerationRequest]) -> list[Reply]:
-        """The replies to the prompts, in the same order."""
+        """Returns the replies to the prompts, in the same order."""
         replies: dict[int, Reply] = {}
         for some in self._batches(asked):
             replies |= zip(some, self._together([asked[number] for number in some]), strict=True)
         return [replies[number] for number in range(len(asked))]
 
     def _batches(self, asked: Sequence[GenerationRequest]) -> Iterator[list[int]]:
-        """Lists of indices of prompts that are decoded together. Their lengths are similar, so that there is little
-        padding."""
+        """Yields lists of indices of prompts that are decoded together. The prompts of a list have similar lengths, so
+        that there is little padding."""
         room, batch = self._room(), list[int]()
         for number in sorted(range(len(asked)), key=lambda each: -len(asked[each].prompt)):
             some = [*batch, number]
@@ -68,7 +68,7 @@ class TransformersEngine:
             yield batch
 
     def _room(self) -> int:
-        """The number of tokens whose keys and values fit into free memory."""
+        """Returns the number of tokens whose keys and values fit into the free memory."""
         config: Any = self._actor.model.config.get_text_config()
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -100,8 +100,8 @@ class TransformersEngine:
         return [Reply(written, sampled, written[-1] in self._ends, []) for written, sampled in replies]
 
     def _begun(self, prompts: Sequence[Tensor]) -> tuple[Tensor, Any, Tensor | None]:
-        """Reads the prompts, of shape (1, T) each. Returns the logits (B, V) after the prompts, their joined cache, and
-        its attention mask (B, longest), which is None if nothing is padded."""
+        """Reads prompts of shape (1, T) each. Returns the logits (B, V) after the prompts, their joined cache, and its
+        attention mask (B, longest); the mask is None if nothing is padded."""
         if not self._joins:
             return *self._read(torch.cat(list(prompts)), None), None
         longest = max(prompt.shape[1] for prompt in prompts)
@@ -134,8 +134,8 @@ def _chosen(logprobs: Tensor, one: GenerationRequest, draw: torch.Generator) -> 
 
 
 def _joined(caches: Sequence[DynamicCache], longest: int) -> DynamicCache:
-    """One cache with the rows of all given caches, padded in front to `longest` tokens. The given caches are emptied
-    layer by layer."""
+    """Returns one cache with the rows of all given caches, padded in front to `longest` tokens. The given caches are
+    emptied layer by layer to save memory."""
     from transformers import DynamicCache
 
     joined = DynamicCache()

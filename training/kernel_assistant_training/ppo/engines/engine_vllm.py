@@ -1,5 +1,5 @@
-"""Replies from a vLLM server that this process starts. Prompts are token ids; replies are token ids with
-log-probabilities.
+"""An engine that gets replies from a vLLM server, which this process starts. Prompts are sent as token ids; replies are
+token ids with log-probabilities.
 
 The server ends with this process. Loading adapters, reloading weights and sleeping use vLLM's development endpoints, so
 the server listens on the local interface only. Some endpoints need no key: other users of the machine could call them
@@ -40,8 +40,8 @@ _CHECK_EVERY, _ANSWER_SECONDS = 0.25, 3600.0
 
 
 class VllmEngine:
-    """An `Engine` that uses a vLLM server. The files to serve are written to the folder `serving`; `folder` has
-    vocabulary and configuration."""
+    """An `Engine` that uses a vLLM server. It writes the files that the server loads to the folder `serving`; `folder`
+    has the model's vocabulary and configuration."""
 
     def __init__(
         self,
@@ -69,12 +69,12 @@ class VllmEngine:
             self._load_adapter()
 
     def load(self, actor: Actor) -> None:
-        """Write the weights to disk. The server, which may be asleep, reads them before the next request."""
+        """Writes the weights to disk. The server, which may be asleep, reads them before the next request."""
         self._write(actor)
         self._stale = True
 
     def rest(self) -> None:
-        """Put the server to sleep if it uses a GPU. With adapters, the base's weights move to host memory; otherwise
+        """Puts the server to sleep if it uses a GPU. With adapters, the base's weights move to host memory; otherwise
         the weights are dropped."""
         if self._cuda and not self._asleep:
             self._post("/reset_prefix_cache")
@@ -85,8 +85,8 @@ class VllmEngine:
         self._process.stop()
 
     def decode(self, asked: Sequence[GenerationRequest]) -> list[Reply]:
-        """The replies to the requests, in the same order. Raises EngineError if the server has ended or its answer is
-        invalid."""
+        """Returns the replies to the requests, in the same order. Raises EngineError if the server has ended or its
+        answer is invalid."""
         self._wake()
         try:
             return asyncio.run(self._all(asked))
@@ -123,9 +123,8 @@ class VllmEngine:
         return Reply(ids, [float(number) for number in logprobs], ids[-1] in self._ends, [])
 
     def _wake(self) -> None:
-        """Wake the server with the newest weights. If the sleep dropped the weights, the server reads them again even
-        if they have not changed. Raises the cause if the server has ended.
-        """
+        """Wakes the server with the newest weights. If sleeping dropped the weights, the server reads them again even
+        if they have not changed. Raises an error with the cause if the server has ended."""
         if self._process.exit_code() is not None:
             raise self._process.cause()[0]
         read = not self._adapters and (self._stale or self._asleep)
@@ -142,7 +141,8 @@ class VllmEngine:
         self._stale = self._asleep = False
 
     def _load_adapter(self) -> None:
-        """Load the adapters under a new name, so that prefixes that were cached with the old adapters are not used."""
+        """Loads the adapters under a new name, so that cached prefixes that were computed with the old adapters are not
+        used."""
         path = str(self._folder / self._name() / ADAPTER)
         self._post("/v1/load_lora_adapter", {"lora_name": self._name(), "lora_path": path})
         old = self._folder / f"{NAME}-{self._version - 1}"
@@ -154,7 +154,7 @@ class VllmEngine:
         return f"{NAME}-{self._version}"
 
     def _write(self, actor: Actor) -> None:
-        """Write the weights to disk. Adapters get a new folder; full weights replace the previous ones."""
+        """Writes the weights to disk. Adapters get a new folder; full weights replace the previous ones."""
         self._version += 1
         if self._adapters:
             assert actor.adapters is not None

@@ -39,7 +39,7 @@ WHOLE = "whole"
 
 
 class ValueHead(nn.Module):
-    """Maps hidden states (…, width) to values (…). A new head returns 0 for every state."""
+    """Maps hidden states (…, width) to values (…). A newly created head returns 0 for every state."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -54,9 +54,9 @@ class ValueHead(nn.Module):
 
 @dataclass(frozen=True)
 class ActorOutput:
-    """Log-probability, value and entropy of each action, (B, T) each, in float32; 0 at tokens that are not actions.
-    Gradients of `values` reach the value head alone; gradients of the other two reach the language model.
-    """
+    """Log-probability, value and entropy of each action (a token that the model wrote), (B, T) each, in float32; 0 at
+    all other tokens. Gradients of `values` reach only the value head; gradients of `logprobs` and `entropy` reach the
+    language model."""
 
     logprobs: Tensor
     values: Tensor
@@ -64,8 +64,9 @@ class ActorOutput:
 
 
 class Actor(nn.Module):
-    """`model` is any causal language model with an output embedding, `head` the value head. With `autocast`, the model
-    computes in bfloat16. With `adapters`, only the adapters and the head are trained."""
+    """The policy model with its value head. `model` is any causal language model with an output embedding, `head` the
+    value head. With `autocast`, the model computes in bfloat16. With `adapters`, only the adapters and the head are
+    trained."""
 
     def __init__(
         self, model: PreTrainedModel, head: ValueHead, *, autocast: bool = False, adapters: Adapters | None = None
@@ -77,7 +78,7 @@ class Actor(nn.Module):
 
     @classmethod
     def load(cls, folder: Path, device: torch.device, options: PolicyModelOptions | None = None) -> Self:
-        """Load an actor from a Hugging Face folder, a hub name or a checkpoint. A missing head or missing adapters are
+        """Loads an actor from a Hugging Face folder, a hub name or a checkpoint. A missing head or missing adapters are
         initialised, identically in each process. Raises UsageError, and MissingError if the model needs PEFT and it is
         not installed."""
         options = options or PolicyModelOptions()
@@ -100,7 +101,7 @@ class Actor(nn.Module):
         return self.head.out.weight.device
 
     def checkpoint_layers(self) -> None:
-        """Activation checkpointing: keep only the input of each layer for the backward pass."""
+        """Turns on activation checkpointing: only the input of each layer is kept for the backward pass."""
         model: Any = self.model
         # The old name is deprecated, and the new one is missing in some versions.
         name = "activation_checkpointing_enable"
@@ -125,10 +126,11 @@ class Actor(nn.Module):
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast)
 
     def forward(self, ids: Tensor, actions: Tensor, *, trunk: bool = True) -> ActorOutput:
-        """Log-probability, value and entropy of each action (sampled token), computed from the hidden state before it.
-        `ids` and `actions` (True at actions) are (B, T). Without `trunk` the language model gets no gradients.
+        """Returns log-probability, value and entropy of each action (sampled token), computed from the hidden state
+        before it. `ids` and `actions` (True at actions) are (B, T). Without `trunk` the language model gets no
+        gradients.
 
-        Rows are padded at the end, without actions there; attention is causal, so no mask is needed.
+        Rows are padded at the end, where `actions` is False; attention is causal, so no mask is needed.
         """
         with self._precision(), torch.set_grad_enabled(trunk and torch.is_grad_enabled()):
             states = self._states(ids)[:, :-1][actions[:, 1:]]
@@ -138,8 +140,9 @@ class Actor(nn.Module):
         return ActorOutput(*(_placed(figures.float(), actions) for figures in (logprobs, values, spread)))
 
     def reference(self, folder: Path) -> Callable[[Tensor, Tensor], ActorOutput]:
-        """A function that computes the outputs of the policy in `folder`, with which the stage began; the KL term
-        compares the actor with it. Without gradients. With adapters, the reference shares the actor's base."""
+        """Returns a function that computes, without gradients, the outputs of the policy in `folder`, with which the
+        stage began; the KL term compares the actor with it. With adapters, this policy shares the actor's base model.
+        """
         adapters = self.adapters
         if adapters is None:
             return Actor.load(folder, self.device)
@@ -154,13 +157,13 @@ class Actor(nn.Module):
         return judge
 
     def _states(self, ids: Tensor) -> Tensor:
-        """The hidden states after the last norm, (B, T, width)."""
+        """Returns the hidden states after the last norm, (B, T, width)."""
         model: Any = self.model
         return model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state  # type: ignore[no-any-return]
 
     def _token_logprobs(self, states: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-probabilities of the `chosen` tokens and entropies, (N,) each. Logits are recomputed in the backward
-        pass."""
+        """Returns the log-probabilities of the `chosen` tokens (N,) and the entropies (N,), for hidden `states` (N,
+        width). Logits are recomputed in the backward pass to save memory."""
 
         def piece(some: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
             logits = logits_of(self.model, some)
@@ -185,15 +188,15 @@ class Actor(nn.Module):
             raise UsageError(f"{family} makes its logits in a way of its own", "train a model of another family")
 
     def whole(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """All weights of the model, and all of the head, in bfloat16 on the CPU. If the model is sharded, all processes
-        must call this."""
+        """Returns all weights of the model, and all weights of the head, in bfloat16 on the CPU. If the model is
+        sharded, all processes must call this."""
         # A tied output embedding is the same tensor as the input embedding, and is saved once.
         known, every = dict(self.model.named_parameters()), dict(self.model.named_parameters(remove_duplicate=False))
         weights = {name: one for name, one in self.model.state_dict().items() if name in known or name not in every}
         return _half(weights), _half(self.head.state_dict())
 
     def save_weights(self, folder: Path) -> dict[str, Tensor]:
-        """Save all weights of the model into an existing folder. Returns the weights of the head, which are not
+        """Saves all weights of the model into an existing folder. Returns the weights of the head, which are not
         saved."""
         if self.sharded:
             self.together.tell(WHOLE)
@@ -203,8 +206,8 @@ class Actor(nn.Module):
         return head
 
     def save(self, folder: Path) -> None:
-        """Save into an existing folder, in bfloat16; the caller copies vocabulary and configuration. With adapters,
-        save the adapters in float32 instead of the model."""
+        """Saves model and head in bfloat16 into an existing folder; the caller copies vocabulary and configuration.
+        With adapters, saves the adapters in float32 instead of the model."""
         if self.adapters is None:
             head = self.save_weights(folder)
         else:
@@ -219,7 +222,7 @@ def _half(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def full(weight: Tensor) -> Tensor:
-    """The full tensor of a weight that may be sharded."""
+    """Returns the full tensor of a weight that may be sharded."""
     from torch.distributed.tensor import DTensor
 
     return weight.full_tensor() if isinstance(weight, DTensor) else weight
@@ -246,11 +249,11 @@ def _loaded(folder: Path, device: torch.device, options: PolicyModelOptions) -> 
 
 
 def _width(model: PreTrainedModel) -> int:
-    """The width of the states that the output embedding and the value head read."""
+    """Returns the width of the hidden states that the output embedding and the value head read."""
     whole: Any = model
     return int(whole.get_output_embeddings().weight.shape[1])
 
 
 def _placed(values: Tensor, actions: Tensor) -> Tensor:
-    """A tensor (B, T) with the values of the actions (N,), in order, where `actions` is True, and 0 elsewhere."""
+    """Returns a tensor (B, T) that has `values` (N,), in order, where `actions` (B, T) is True, and 0 elsewhere."""
     return torch.zeros(actions.shape, device=values.device).masked_scatter(actions, values)

@@ -1,4 +1,4 @@
-"""LoRA adapters (PEFT) on a frozen base: created, saved in checkpoints and loaded again."""
+"""LoRA adapters (PEFT) on a frozen base model: creates them, saves them in checkpoints and loads them again."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ _SAMPLE, _SAMPLES = 1 << 16, 64
 
 
 class BaseNamed(Record, frozen=True, kw_only=True):
-    """The path of the base model's folder, and its `digest`."""
+    """The record in a checkpoint that names its base model: the path of that model's folder, and the folder's
+    `digest`."""
 
     path: str
     digest: str
 
 
 def base_of(folder: Path) -> Path:
-    """The folder of the base model that a checkpoint with adapters names. Raises UsageError if the folder is missing or
-    has changed."""
+    """Returns the folder of the base model that a checkpoint with adapters names. Raises UsageError if that folder is
+    missing or has changed."""
     named = msgspec.json.decode((folder / ADAPTER / _BASE).read_bytes(), type=BaseNamed)
     base = Path(named.path)
     if not base.is_dir():
@@ -45,8 +46,8 @@ def base_of(folder: Path) -> Path:
 
 
 def digest(folder: Path) -> str:
-    """A hash of the configuration and of the weight files' names, sizes and samples; it takes a tenth of a second for
-    14 GB. It tells base models apart, but gives no protection against forgery."""
+    """Returns a hash of the configuration and of the weight files' names, sizes and samples; it takes a tenth of a
+    second for 14 GB. The hash tells base models apart, but gives no protection against forgery."""
     hasher = hashlib.sha256((folder / "config.json").read_bytes())
     for file in sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")]):
         size = file.stat().st_size
@@ -59,7 +60,7 @@ def digest(folder: Path) -> str:
 
 
 class Adapters:
-    """LoRA adapters on all linear layers but the output embedding, in float32. They are inserted into the given
+    """LoRA adapters, in float32, on all linear layers except the output embedding. They are inserted into the given
     model."""
 
     def __init__(self, peft: PeftModel, base: BaseNamed) -> None:
@@ -73,14 +74,14 @@ class Adapters:
 
     @classmethod
     def new(cls, model: PreTrainedModel, base: Path, rank: int) -> Self:
-        """New adapters of this rank, which do not change the model's output yet. α is twice the rank."""
+        """Returns new adapters of this rank, which do not change the model's output yet. LoRA's α is twice the rank."""
         config = LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules="all-linear")
         named = BaseNamed(path=str(base.resolve()), digest=digest(base))
         return cls(_with(model, config), named)
 
     @classmethod
     def load(cls, model: PreTrainedModel, folder: Path) -> Self:
-        """The adapters of the checkpoint in `folder`, inserted into its base `model`."""
+        """Returns the adapters of the checkpoint in `folder`, inserted into its base `model`."""
         named = msgspec.json.decode((folder / ADAPTER / _BASE).read_bytes(), type=BaseNamed)
         adapters = cls(_with(model, _config(folder)), named)
         adapters._take(folder, _NOW)
@@ -96,8 +97,8 @@ class Adapters:
         return int(config.r)
 
     def keep_first(self, folder: Path) -> None:
-        """Keep the adapters of the checkpoint in `folder` for `as_first`. If they change nothing, `as_first` uses the
-        base."""
+        """Keeps the adapters of the checkpoint in `folder` as the initial ones, which `as_first` uses. If they change
+        nothing, `as_first` uses the base model alone."""
         weights = _weights(folder)
         if any(bool(weight.any()) for name, weight in weights.items() if ".lora_B." in name):
             self.peft.add_adapter(_FIRST, _config(folder))
@@ -107,7 +108,7 @@ class Adapters:
 
     @contextmanager
     def as_first(self) -> Iterator[None]:
-        """A context in which the model is the one with which the stage began. For use without gradients."""
+        """A context in which the model computes as it did when the stage began. For use without gradients."""
         if not self._first:
             with self.peft.disable_adapter():
                 yield
@@ -119,7 +120,7 @@ class Adapters:
             self.peft.set_adapter(_NOW)
 
     def save(self, folder: Path) -> None:
-        """Save the adapters into a new subfolder of an existing folder."""
+        """Saves the adapters into a new subfolder of an existing folder."""
         target = folder / ADAPTER
         target.mkdir()
         known: Mapping[str, Any] = get_peft_model_state_dict(self.peft, adapter_name=_NOW, save_embedding_layers=False)

@@ -22,17 +22,17 @@ LARGE = 1_000_000_000
 
 @dataclass(frozen=True)
 class PolicyModelOptions:
-    """`lora` is the rank of new adapters; 0 trains all weights. If the model's folder has adapters already, these are
-    trained further. `checkpointing`: whether only the inputs of layers are kept for the backward pass; by default
-    (None) it is used for large models only.
-    """
+    """How a model is trained. `lora` is the rank of new adapters; 0 trains all weights. If the model's folder has
+    adapters already, these are trained further. `checkpointing`: whether only the inputs of layers are kept for the
+    backward pass; by default (None) this is so for large models only."""
 
     lora: int = 0
     checkpointing: bool | None = None
 
 
 def folder_of(base: Path) -> Path:
-    """The folder of a model. A hub name OWNER/NAME is downloaded first. Raises UsageError."""
+    """Returns the folder of a model. If `base` is a hub name OWNER/NAME, the model is downloaded first. Raises
+    UsageError."""
     if base.is_dir():
         return base
     if base.is_absolute() or str(base).startswith(".") or len(base.parts) != 2:
@@ -49,7 +49,7 @@ def folder_of(base: Path) -> Path:
 
 
 def load_base(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
-    """The model in a folder, on the CPU and without dropout. Raises UsageError."""
+    """Loads the model in a folder, on the CPU and without dropout. Raises UsageError."""
     # Imported late: it takes longer than parsing a stage's options.
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.utils import logging
@@ -71,7 +71,8 @@ def load_base(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
 
 
 def without_dropout(config: PreTrainedConfig) -> PreTrainedConfig:
-    """The configuration with dropout set to 0, because PPO compares two passes over the same tokens."""
+    """Sets all dropout in the configuration to 0 and returns it. PPO compares two passes over the same tokens, which
+    must agree."""
     for part in {id(one): one for one in (config, config.get_text_config())}.values():
         for name, value in list(vars(part).items()):
             if name.endswith(("dropout", "pdrop", "dropout_prob")) and isinstance(value, float):
@@ -80,8 +81,8 @@ def without_dropout(config: PreTrainedConfig) -> PreTrainedConfig:
 
 
 def logits_of(model: PreTrainedModel, states: torch.Tensor) -> torch.Tensor:
-    """The logits (…, vocabulary) in float32 for states (…, width) after the last norm, computed as the model's own
-    forward pass does."""
+    """Returns the logits (…, vocabulary) in float32 for states (…, width) after the last norm, computed in the same way
+    as the model's own forward pass does."""
     config: Any = model.config.get_text_config()
     whole: Any = model
     logits: torch.Tensor = whole.get_output_embeddings()(states).float()

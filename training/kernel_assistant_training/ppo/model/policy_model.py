@@ -1,4 +1,4 @@
-"""The model of a stage with its learner, chat format and engine, built identically in each process of a run."""
+"""The model of a stage with its learner, chat format and engine. Each process of a run builds the same."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ BEGIN = "begin"
 
 @dataclass(frozen=True)
 class PolicyModelSettings:
-    """`rows` conversations of at most `context` tokens are decoded together; `out` is the run's folder. `shard`:
-    whether the weights are divided among the processes."""
+    """The settings of a `PolicyModel`. `rows` conversations of at most `context` tokens are decoded together; `out` is
+    the run's folder. `shard`: whether the weights are divided among the processes."""
 
     out: Path
     rows: int
@@ -35,8 +35,8 @@ class PolicyModelSettings:
 
 @dataclass(frozen=True)
 class PolicyModel:
-    """The actor, learner, chat format and engine of a stage. `replies` is None if another process runs the engine's
-    server."""
+    """The actor, learner, chat format and engine of a stage. `replies` is the engine; None if only another process has
+    one."""
 
     actor: Actor
     learner: Learner
@@ -70,7 +70,7 @@ class PolicyModel:
         return cls(actor, learner, speech, replies)
 
     def doing(self) -> dict[str, Callable[..., object]]:
-        """The functions that the first process can call in the other processes, by command."""
+        """Returns the functions that the first process can call in the other processes, by the name of the command."""
         commands: dict[str, Callable[..., object]] = {UPDATE: self.learner.step_together, WHOLE: self.actor.whole}
         if isinstance(self.replies, DistributedEngine):
             commands |= {DECODE: self.replies.share, LOAD: self.replies.load_own}

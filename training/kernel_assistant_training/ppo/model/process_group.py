@@ -2,7 +2,7 @@
 others.
 
 Control messages use gloo, where waiting takes no resources: the other processes wait for minutes, and waiting in an
-NCCL kernel would keep their GPUs busy during measurements.
+NCCL kernel would keep their GPUs busy while candidates are measured on them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _END = "end"
 
 
 class ProcessGroup:
-    """The processes of a run, as seen by one of them: `rank` is its number, `count` the number of processes. A single
-    process, unless `begin` detects that it was launched with others."""
+    """The processes of a run, as seen by one of them: `rank` is the number of this process, `count` the number of
+    processes. `begin` detects whether this process was launched with others."""
 
     def __init__(self, rank: int = 0, count: int = 1, device: torch.device | None = None) -> None:
         self.rank, self.count = rank, count
@@ -37,8 +37,8 @@ class ProcessGroup:
 
     @classmethod
     def begin(cls) -> ProcessGroup:
-        """The group to which this process belongs. Raises MissingError if there are several processes and accelerate is
-        not installed."""
+        """Returns the group to which this process belongs. Raises MissingError if there are several processes and
+        accelerate is not installed."""
         if int(os.environ.get("WORLD_SIZE", "1")) < 2:
             return cls()
         try:
@@ -74,19 +74,19 @@ class ProcessGroup:
             doing[what](*arguments)
 
     def end(self) -> None:
-        """Make the other processes leave `follow`."""
+        """Makes the other processes leave `follow`."""
         self.tell(_END)
 
     def close(self) -> None:
-        """Leave the group, after waiting for all processes. If a gloo thread still talks to a process that has ended,
-        or a group outlives the others, this process would die with "terminate called without an active exception"."""
+        """Leaves the group, after waiting for all processes. Without this, a process may die with "terminate called
+        without an active exception" if a gloo thread still talks to a process that has ended."""
         if self.count > 1:
             dist.barrier(group=self._control)
             self._control = None
             dist.destroy_process_group()
 
     def share(self, value: T) -> T:
-        """Send the first process's value to all processes. Returns it in each of them."""
+        """Sends the first process's value to all processes and returns that value in each of them."""
         if self.count == 1:
             return value
         held = [value]
@@ -94,7 +94,7 @@ class ProcessGroup:
         return held[0]
 
     def every(self, value: T) -> list[T]:
-        """The values that all processes passed, by rank."""
+        """Returns the values that all processes passed, by rank."""
         if self.count == 1:
             return [value]
         held: list[Any] = [None] * self.count
@@ -102,13 +102,13 @@ class ProcessGroup:
         return held
 
     def summed(self, numbers: Mapping[str, float]) -> dict[str, float]:
-        """For each name the sum of its numbers over all processes; a missing name counts as 0."""
+        """Returns for each name the sum of its numbers over all processes; a missing name counts as 0."""
         everybody = self.every(dict(numbers))
         names = dict.fromkeys(name for one in everybody for name in one)
         return {name: sum(one.get(name, 0.0) for one in everybody) for name in names}
 
     def add_gradients(self, parameters: Sequence[Tensor]) -> None:
-        """Replace each gradient by its sum over all processes; a missing gradient counts as 0."""
+        """Replaces each gradient by its sum over all processes; a missing gradient counts as 0."""
         if self.count == 1:
             return
         for one in parameters:

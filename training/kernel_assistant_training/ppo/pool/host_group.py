@@ -26,8 +26,8 @@ MOST_LOSSES = 2
 
 @dataclass(eq=False)
 class WorkerSlot:
-    """Worker `number` of a host. `open` is the hash of the task that the worker has open, `job` the job that it
-    evaluates; `judging`: whether the job's task is open."""
+    """Worker `number` of a host. `open` is the hash of the task that the worker has open, `job` the job that it has;
+    `judging`: whether the worker has opened the job's task and evaluates its candidates."""
 
     host: EvaluationHost
     number: int
@@ -41,8 +41,8 @@ class HostGroup:
     handles one job after another. Raises the error of a host that cannot join, and UsageError if two hosts are of
     different kinds.
 
-    If all hosts are lost during a round, it waits `patience_seconds` for a host to come back. `tell` gets lines for the
-    user.
+    If all hosts are lost during a round, the group waits `patience_seconds` for a host to come back. `tell` is called
+    with each line of text for the user.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class HostGroup:
         patience_seconds: float,
     ) -> None:
         self._tell, self._patience = tell, patience_seconds
-        #: Held by whoever uses what follows.
+        #: A thread holds this lock while it uses any attribute below.
         self._changed = threading.Condition()
         self._slots: list[WorkerSlot] = []
         self._waiting: list[EvaluationJob] = []
@@ -88,7 +88,7 @@ class HostGroup:
         return len(self._slots)
 
     def run(self, jobs: Sequence[EvaluationJob], judged: Callable[[EvaluationJob, int], None]) -> None:
-        """Run all jobs to their end. `judged` is called with a job and the index of each new entry in its
+        """Runs all jobs to their end. `judged` is called with a job and the index of each new entry in its
         `evaluations`. Raises DeviceError if no worker is left."""
         alone_since = None
         with self._changed:
@@ -143,7 +143,7 @@ class HostGroup:
             threading.Thread(target=self._work, args=(slot,), name="evaluation", daemon=True).start()
 
     def _distribute(self) -> None:
-        """Give waiting jobs to idle workers. Jobs whose task the worker has open come first, then jobs whose task no
+        """Gives waiting jobs to idle workers. Jobs whose task the worker has open come first, then jobs whose task no
         worker has open, because opening a task takes longer than evaluating a candidate. Hosts begin to build
         candidates of later jobs."""
         opened = {slot.open for slot in self._slots}
@@ -213,8 +213,9 @@ class HostGroup:
             job.give_up()
 
     def _lose(self, slot: WorkerSlot, error: KernelAssistantError) -> None:
-        """Remove a worker after a WorkerError; after another error, remove all workers of its host. The candidates
-        under evaluation are void; all other candidates wait again. A host without workers is restarted."""
+        """Removes a worker after a WorkerError; after another error, removes all workers of its host. The candidates
+        that these workers were evaluating are void; the other candidates of their jobs wait again. A host without
+        workers is restarted."""
         host, why = slot.host, error.cause.removeprefix(f"{slot.host.name}: ")
         with self._changed:
             if slot not in self._slots:
@@ -239,7 +240,7 @@ class HostGroup:
         threading.Thread(target=self._restart, args=(host,), daemon=True).start()
 
     def _put_back(self, slot: WorkerSlot, why: str) -> tuple[int, bool]:
-        """Makes the job of a lost worker wait again, unless it was lost too often. Returns the number of void
+        """Puts the job of a lost worker back into the queue, unless it was lost too often. Returns the number of void
         candidates, and whether the job waits again."""
         job, slot.job = slot.job, None
         if job is None:

@@ -13,8 +13,8 @@ from kernel_assistant_training.evaluation.worker import Answer, EvaluationJob
 
 
 class HostReady(Record, frozen=True, kw_only=True):
-    """A host is ready. `device` is its first device, with bandwidths; `toolkit` is the compiler's version line; `gpus`
-    are the driver's identifiers of the GPUs in use."""
+    """Sent by a host that is ready. `device` is its first device, with bandwidths; `toolkit` is the compiler's version
+    line; `gpus` are the driver's identifiers of the GPUs in use."""
 
     workers: int
     device: DeviceFacts
@@ -24,30 +24,31 @@ class HostReady(Record, frozen=True, kw_only=True):
 
 
 def with_bandwidths(options: WorkerOptions, host: HostReady) -> WorkerOptions:
-    """The options with `bandwidths` set to those that the host has measured."""
+    """Returns the options with `bandwidths` set to those that the host has measured."""
     return replace(options, bandwidths=(host.device.copy_bandwidth, host.device.read_bandwidth))
 
 
 class HostAnswer(Record, frozen=True, kw_only=True):
-    """A host is `ready`, or could not start because of an `error`, which has the form that `session.wire` uses."""
+    """A host's answer to its start: `ready`, or the `error` for which it could not start, in the form that
+    `session.wire` uses."""
 
     ready: HostReady | None = None
     error: dict[str, str] = {}
 
 
 class EvaluationHost(Protocol):
-    """A host with evaluation workers. Its methods may be called from several threads. `hint` says where to look after a
-    loss."""
+    """A host with evaluation workers. Its methods may be called from several threads. `hint` tells the user where to
+    look for the cause if the host is lost."""
 
     name: str
     hint: str
     greeting: HostReady
 
     def begin(self, job: EvaluationJob) -> None:
-        """Begin to build the candidates of a job, which one of the host's workers gets now or later."""
+        """Begins to build the candidates of a job that one of the host's workers gets now or later."""
 
     def judge(self, number: int, job: EvaluationJob) -> Iterator[Answer]:
-        """The answers of worker `number` to a job. Raises HostError if the host is lost."""
+        """Yields the answers of worker `number` to a job. Raises HostError if the host is lost."""
 
     def restart(self) -> None:
         """Waits until the host has new workers and a new `greeting`. Raises the project's errors if it does not come

@@ -20,21 +20,21 @@ _CORE = Path(kernel_assistant.__path__[0])
 
 @cache
 def judge_version() -> str:
-    """A digest of the package's files that take part in evaluations. In an editable checkout it changes with each
+    """Returns a digest of the package's files on which evaluations depend. In an editable checkout it changes with each
     edit."""
     return _digest(path for part in JUDGING for path in (_CORE / part).rglob("*") if "__pycache__" not in path.parts)
 
 
 @cache
 def own_version() -> dict[str, str]:
-    """The version of the package, and a digest of the files that evaluations use. Other files may differ on a host that
-    comes back."""
+    """Returns the version of the package, and a digest of the files that evaluations use. Both must be equal on all
+    hosts; other files may differ."""
     own = [*Path(__file__).parent.glob("*.py"), *Path(evaluation.__path__[0]).glob("*.py")]
     return {"version": kernel_assistant.__version__, "digest": f"{judge_version()[:8]}{_digest(own)[:8]}"}
 
 
 def _digest(paths: Iterable[Path]) -> str:
-    """A digest of the names and contents of files; folders are ignored."""
+    """Returns a digest of the names and contents of files; folders are ignored."""
     digest = hashlib.sha256()
     for path in sorted(paths):
         if path.is_file():
@@ -57,15 +57,14 @@ def hold_to_version(name: str, theirs: dict[str, str]) -> None:
 
 
 def device_kind(device: DeviceFacts) -> str:
-    """The kind of a device, as text. Evaluations are valid for all devices of the same kind."""
+    """Returns the kind of a device, as text. Evaluations are valid for all devices of the same kind."""
     threads = f"-{device.threads}" if device.target == "cpu" else ""
     return f"{device.target}-{device.name}-{device.arch}{threads}".replace(" ", "_")
 
 
 def _traits(greeting: HostReady) -> dict[str, str]:
-    """The properties of a host on which times depend. Only the branch of the driver's version is included: fixes within
-    a branch rarely change times.
-    """
+    """Returns the properties of a host on which times depend. Of the driver's version only the first number is
+    included: later numbers rarely change times."""
     device = greeting.device
     return {
         "device": device.name,

@@ -1,4 +1,4 @@
-"""This machine as an evaluation host. In a cluster each Ray actor has a `LocalHost`."""
+"""Makes this machine an evaluation host. In a cluster each Ray actor has a `LocalHost`."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class LocalHost(EvaluationWorkers):
         self.build(job.task, (candidate for candidate, _ in job.candidates))
 
     def judge(self, number: int, job: EvaluationJob) -> Iterator[Answer]:
-        """The answers of worker `number` to a job. After an unexpected error the worker is lost, because its state is
-        unknown."""
+        """Yields the answers of worker `number` to a job. After an unexpected error the worker counts as lost, because
+        its state is unknown."""
         worker = self.workers[number]
         try:
             yield from worker.judge(job)

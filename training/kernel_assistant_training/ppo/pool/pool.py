@@ -33,11 +33,11 @@ LOSSES = 2
 
 @dataclass(frozen=True)
 class PoolOptions:
-    """`out` gets evaluations.jsonl and logs; `cache` is the folder with the device's bandwidths. `most` is the highest
-    tier that is needed; `throughput` leaves out what only people read (`Environment`); `builders` compilers run at
-    once. `pool` has addresses of hosts as on the command line; without any, `workers` workers run on this machine. If
-    all hosts are lost during a round, it waits `patience_seconds` for a host to come back. Evaluations in the files
-    `known`, of earlier runs, are reused."""
+    """Options of the pool. `out` gets evaluations.jsonl and logs; `cache` is the folder with the device's bandwidths.
+    `most` is the highest tier that is needed; `throughput` leaves out what only people read (`Environment`); `builders`
+    compilers run at once. `pool` has addresses of hosts as on the command line; without any, `workers` workers run on
+    this machine. If all hosts are lost during a round, the pool waits `patience_seconds` for a host to come back.
+    Evaluations in the files `known`, of earlier runs, are reused."""
 
     target: str
     out: Path
@@ -127,8 +127,8 @@ class EvaluationPool:
         return [worker for host in self._host_group.hosts if isinstance(host, LocalHost) for worker in host.workers]
 
     def open(self, tasks: Collection[Task]) -> dict[str, OpenedTask]:
-        """Graph, facts and eager baseline of each task, by the task's key, as they were when it was opened for the
-        first time. Tasks that cannot be opened are left out and reported."""
+        """Opens tasks. Returns graph, facts and eager baseline of each task, by the task's key, as they were when the
+        task was opened for the first time. Tasks that cannot be opened are left out and reported to the user."""
         hashes = {task.kernel_task.hash(): task for task in tasks}
         jobs = [EvaluationJob(task, ()) for known, task in hashes.items() if known not in self._opened]
         self._host_group.run(jobs, self._keep)
@@ -140,10 +140,9 @@ class EvaluationPool:
         return {task.key: self._opened[known] for known, task in hashes.items() if known in self._opened}
 
     def judge(self, asked: Sequence[EvaluationRequest]) -> list[Evaluation | None]:
-        """The evaluations of the candidates, in order. An entry is None if the judge was lost while it evaluated the
-        candidate (a second loss counts as a crash of the candidate), or if other work disturbed every measurement.
-        Raises DeviceError if no worker is left.
-        """
+        """Returns the evaluations of the candidates, in order. An entry is None if the judge was lost while it
+        evaluated the candidate (a second loss counts as a crash of the candidate), or if other work disturbed every
+        measurement. Raises DeviceError if no worker is left."""
         keys = [one.key for one in asked]
         fresh = {key: one for key, one in zip(keys, asked, strict=True) if key not in self._known}
         self.repeated += len(asked) - len(fresh)
@@ -166,7 +165,7 @@ class EvaluationPool:
         self._lines.close()
 
     def _keep(self, job: EvaluationJob, index: int) -> None:
-        """Store an evaluation. Void and inconclusive evaluations are not stored, so that the candidate is evaluated
+        """Stores an evaluation. Void and inconclusive evaluations are not stored, so that the candidate is evaluated
         again."""
         evaluation = job.evaluations[index]
         if evaluation is not None and evaluation.outcome is not Outcome.inconclusive:
@@ -194,12 +193,12 @@ class EvaluationPool:
 
 
 def _key(job: EvaluationJob, index: int) -> tuple[str, str, str]:
-    """The `EvaluationRequest.key` of the job's candidate number `index`."""
+    """Returns the `EvaluationRequest.key` of the job's candidate number `index`."""
     return job.task_hash, job.hashes[index], job.candidates[index][1].value
 
 
 def parts(jobs: Sequence[EvaluationJob], workers: int) -> list[EvaluationJob]:
-    """The jobs, with jobs of many candidates split so that all workers are busy to the end; the largest jobs come
+    """Splits jobs with many candidates, so that all workers are busy to the end. Returns all jobs, the largest
     first."""
     if workers < 2:
         return list(jobs)
@@ -214,7 +213,7 @@ def parts(jobs: Sequence[EvaluationJob], workers: int) -> list[EvaluationJob]:
 
 
 def connections(options: PoolOptions) -> list[Connect]:
-    """Functions that connect to the hosts that the options name, this machine first."""
+    """Returns functions that connect to the hosts that the options name, this machine first."""
     named = places(options.pool) or [HostAddress("local", workers=options.workers)]
     here = [partial(_here, host.workers) for host in named if host.kind == "local"]
     return here + [one for host in named if host.kind == "ray" for one in ray_hosts.connections(host, options.target)]

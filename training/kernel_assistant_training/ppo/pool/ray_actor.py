@@ -1,5 +1,5 @@
-"""The Ray actor on an evaluation host of a cluster. There is one for each GPU or, on the CPU target, one for each
-node."""
+"""The Ray actor on an evaluation host of a cluster. There is one actor for each GPU or, for the target CPU, one for
+each node."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ class HostActor:
         return encode(own_version())
 
     def start(self, options: bytes) -> bytes:
-        """Starts the workers; takes `WorkerOptions`, returns a `HostAnswer`. If the workers were started before, the
-        trainer has lost this process: the process ends, and Ray starts another one."""
+        """Starts the workers; takes encoded `WorkerOptions`, returns an encoded `HostAnswer`. If the workers were
+        started before, the trainer has lost its connection to this process: the process then ends, and Ray starts a new
+        one."""
         if self._started is not None:
             os._exit(EXIT_INTERNAL)
         try:
@@ -48,11 +49,12 @@ class HostActor:
         return encode(HostAnswer(ready=self._started.greeting))
 
     def begin(self, job: bytes) -> None:
-        """As `EvaluationHost.begin`; takes an `EvaluationJob`."""
+        """Does what `EvaluationHost.begin` does; takes an encoded `EvaluationJob`."""
         self._host.begin(decode(job, EvaluationJob))
 
     def judge(self, number: int, job: bytes) -> Iterator[bytes]:
-        """As `EvaluationHost.judge`; takes an `EvaluationJob`, yields lists of one `Answer` each."""
+        """Does what `EvaluationHost.judge` does; takes an encoded `EvaluationJob`, yields encoded lists of one `Answer`
+        each."""
         for answer in self._host.judge(number, decode(job, EvaluationJob)):
             yield encode([answer])
 
@@ -63,8 +65,8 @@ class HostActor:
 
     @property
     def _host(self) -> LocalHost:
-        """The host with the workers. Raises HostError if Ray has restarted this process and the workers were not
-        started again."""
+        """The host with the workers. Raises HostError if Ray has restarted this process and `start` was not called
+        again."""
         if self._started is None:
             raise HostError("it was started again")
         return self._started

@@ -42,8 +42,8 @@ TRIES = 3
 
 @dataclass(frozen=True)
 class Room:
-    """The resources that Ray reserves for an actor. The actor is started on `node`, or on another node if that one is
-    gone."""
+    """The resources that Ray reserves for an actor. The actor is started on the node `node`, or on another node if that
+    one is gone."""
 
     name: str
     node: str
@@ -101,8 +101,8 @@ class RayHost:
             self._ray.kill(self._actor)
 
     def _started(self, seconds: float | None = None) -> HostReady:
-        """Wait until Ray runs the actor, at most `seconds` if given, and then until its workers are ready. Returns the
-        record of the ready host."""
+        """Waits until Ray runs the actor, at most `seconds` if given, and then until its workers are ready. Returns
+        what the host reports when it is ready."""
         hold_to_version(self.name, decode(self._asked("version", retries=-1, seconds=seconds), dict[str, str]))
         answer = decode(self._asked("start", msgspec.json.encode(self._options, enc_hook=str)), HostAnswer)
         if answer.ready is None:
@@ -129,8 +129,8 @@ class RayHost:
 
 
 def connections(host: HostAddress, target: str) -> list[Connect]:
-    """Functions that connect to an actor for each GPU of the cluster, on the CPU target for each node. Raises
-    MissingError without Ray or a cluster."""
+    """Returns functions that connect to an actor each: one for each GPU of the cluster or, for the target CPU, one for
+    each node. Raises MissingError without Ray or a cluster."""
     ray = connected(host.address)
     rooms = [room for node in ray.nodes() if node["Alive"] for room in _rooms(node, target)]
     if not rooms:
@@ -144,9 +144,9 @@ def _connect(ray: Any, host: HostAddress, room: Room, options: WorkerOptions) ->
 
 
 def _rooms(node: dict[str, Any], target: str) -> list[Room]:
-    """The resources for the actors of a node. On CUDA there is one actor for each GPU, and the actors share the node's
-    processors; Ray shows an actor its own GPU only. On the CPU one actor has the whole node, because two measurements
-    on one processor disturb each other."""
+    """Returns the resources for each actor of a node. On CUDA there is one actor for each GPU, and the actors share the
+    node's processors; Ray shows an actor its own GPU only. On the CPU one actor has the whole node, because two
+    measurements on one processor disturb each other."""
     cores, gpus = (int(node["Resources"].get(kind, 0)) for kind in ("CPU", "GPU"))
     name = f"ray {node['NodeManagerAddress']}"
     if target == "cuda":
@@ -156,7 +156,7 @@ def _rooms(node: dict[str, Any], target: str) -> list[Room]:
 
 
 def _lost(name: str, error: Exception) -> KernelAssistantError:
-    """The project's error for an exception of Ray."""
+    """Returns the project's error for an exception of Ray."""
     text = str(error) or type(error).__name__
     if "No module named 'kernel_assistant" in text:
         next_step = f"install {own_version()['version']} there with the extras torch, train and train-ray"
@@ -166,9 +166,8 @@ def _lost(name: str, error: Exception) -> KernelAssistantError:
 
 
 def imported() -> Any:
-    """Imports the module `ray` and configures it so that a call after its shutdown fails. By default, such a call would
-    start a cluster in this process, and the process would end with the cluster. Raises MissingError.
-    """
+    """Imports and returns the module `ray`, configured so that a call after its shutdown fails. By default, such a call
+    would start a cluster in this process, and the process would end with the cluster. Raises MissingError."""
     os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
     try:
         import ray
@@ -180,7 +179,7 @@ def imported() -> Any:
 
 
 def connected(address: str) -> Any:
-    """The module `ray`, connected to a cluster until this process ends. Raises MissingError."""
+    """Returns the module `ray`, connected to a cluster until this process ends. Raises MissingError."""
     ray = imported()
     try:
         ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, logging_level=logging.ERROR)

@@ -1,5 +1,5 @@
-"""Advantages of the tokens that the model wrote. Pure; tensors are (B, T), and the bool tensor `actions` (B, T) marks
-the model's tokens.
+"""Computes advantages of the tokens that the model wrote. Pure; tensors are (B, T), and the bool tensor `actions` (B,
+T) marks the model's tokens.
 
 Observation tokens are removed before the recursion, so that the first token of a reply follows the last token of the
 previous reply. In the result, observation tokens have advantage 0. So the number of observation tokens does not affect
@@ -33,7 +33,7 @@ def gae(rewards: Tensor, values: Tensor, actions: Tensor, *, gamma: float = 1.0,
     """Generalized advantage estimation (Schulman et al. 2016, arXiv:1506.02438, eq. 16), over actions alone.
 
     δ_t = r_t + γ V_{t+1} − V_t, A_t = Σ_k (γλ)^k δ_{t+k}; returns are A + V. t counts actions only; V after the last
-    action is 0. Raises ValueError for a reward at an observation, because it would be ignored.
+    action is 0. Raises ValueError for a reward at an observation token, because it would be ignored.
     """
     if bool((rewards.bool() & ~actions).any()):
         raise ValueError("a reward stands at an observation")
@@ -50,7 +50,7 @@ def gae(rewards: Tensor, values: Tensor, actions: Tensor, *, gamma: float = 1.0,
 
 
 def beyond_others(rewards: Sequence[float], groups: Sequence[Hashable]) -> list[float]:
-    """Each reward minus the mean of the other rewards in its group; 0 if the group has no other reward.
+    """Returns each reward minus the mean of the other rewards in its group; 0 if the group has no other reward.
 
     This is the baseline of Kool et al. 2019 and Ahmadian et al. 2024 (arXiv:2402.14740). It does not depend on the
     episode from whose reward it is subtracted, so the gradient stays unbiased.
@@ -65,9 +65,8 @@ def beyond_others(rewards: Sequence[float], groups: Sequence[Hashable]) -> list[
 
 
 def discounted(x: Tensor, factor: float) -> Tensor:
-    """Σ_k factor^k x_{t+k} along the last dimension, in log₂ T steps, each of which doubles the number of summed
-    terms.
-    """
+    """Returns Σ_k factor^k x_{t+k} along the last dimension, computed in log₂ T steps, each of which doubles the number
+    of summed terms."""
     reach, power = 1, factor
     while reach < x.shape[-1] and power:
         x = x + power * torch.nn.functional.pad(x[..., reach:], (0, reach))
@@ -81,15 +80,15 @@ def mean_of(x: Tensor, actions: Tensor) -> Tensor:
 
 
 def normalised(advantages: Tensor, actions: Tensor) -> Tensor:
-    """The advantages, shifted and scaled to mean 0 and standard deviation 1 over all actions of the batch (Andrychowicz
-    et al. 2021, arXiv:2006.05990); 0 elsewhere."""
+    """Returns the advantages, shifted and scaled to mean 0 and standard deviation 1 over all actions of the batch
+    (Andrychowicz et al. 2021, arXiv:2006.05990); 0 at tokens that are not actions."""
     centred = torch.where(actions, advantages - mean_of(advantages, actions), 0.0)
     return centred / (mean_of(centred.square(), actions).sqrt() + TINY)
 
 
 def explained_variance(values: Tensor, returns: Tensor, actions: Tensor) -> float:
-    """1 − Var(returns − values) / Var(returns) over actions: 1 is perfect, 0 no better than a constant. NaN if all
-    returns are equal."""
+    """Returns 1 − Var(returns − values) / Var(returns) over actions: 1 is perfect, 0 no better than a constant. NaN if
+    all returns are equal."""
     target, error = returns[actions].double(), (returns - values)[actions].double()
     spread = target.var(correction=0) if target.numel() else target.new_zeros(())
     if spread <= TINY:

@@ -1,4 +1,4 @@
-"""Trajectories as padded tensors, in batches that fit into memory."""
+"""Turns trajectories into padded tensors, in batches that fit into memory."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from kernel_assistant_training.ppo.trajectory import ReplySpans
 
 @dataclass(frozen=True)
 class PaddedBatch:
-    """A batch of trajectories as tensors (B, T), padded at the end: `ids` int64, `actions` bool, `sampled` the
-    sampler's log-probabilities of the actions, 0 elsewhere. `numbers` are the indices of the rows' trajectories."""
+    """A batch of trajectories as tensors (B, T), padded at the end: `ids` int64, `actions` bool, and `sampled`, the
+    sampler's log-probabilities of the actions, 0 elsewhere. `numbers` has the index of each row's trajectory."""
 
     ids: Tensor
     actions: Tensor
@@ -25,7 +25,7 @@ class PaddedBatch:
 
     @classmethod
     def of(cls, reply_spans: Sequence[ReplySpans], numbers: Sequence[int], device: torch.device) -> Self:
-        """A batch with a row `reply_spans[number]` for each of `numbers`."""
+        """Returns a batch that has a row `reply_spans[number]` for each of `numbers`."""
         length = max(len(reply_spans[number].ids) for number in numbers)
         shape = len(numbers), length
         ids, actions = torch.zeros(shape, dtype=torch.long), torch.zeros(shape, dtype=torch.bool)
@@ -40,9 +40,9 @@ class PaddedBatch:
 
 
 def in_steps(lengths: Sequence[int], budget: int, steps: int, random: Random) -> list[list[list[int]]]:
-    """Indices of trajectories for at most `steps` optimiser steps, none of which is empty. The indices of a step are
-    divided into pieces of at most `budget` padded tokens. Trajectories are assigned to steps at random: sorted by
-    length, one step would contain all short answers or all failed episodes."""
+    """Divides trajectories of these `lengths` among at most `steps` optimiser steps. Returns for each step pieces of at
+    most `budget` padded tokens, as lists of indices; no step is empty. Trajectories are assigned to steps at random:
+    sorted by length, one step would contain all short answers or all failed episodes."""
     order = random.sample(range(len(lengths)), len(lengths))
     count = min(steps, len(order))
     shares = [order[start::count] for start in range(count)]
@@ -53,9 +53,8 @@ def in_steps(lengths: Sequence[int], budget: int, steps: int, random: Random) ->
 
 
 def pieces(lengths: Sequence[int], budget: int) -> list[list[int]]:
-    """Indices of trajectories, divided into groups of at most `budget` padded tokens and of similar lengths. A
-    trajectory that is longer than the budget gets a group of its own.
-    """
+    """Divides trajectories of these `lengths` into groups of at most `budget` padded tokens and of similar lengths.
+    Returns the groups as lists of indices. A trajectory that is longer than the budget gets a group of its own."""
     groups: list[list[int]] = []
     for number in sorted(range(len(lengths)), key=lambda each: -lengths[each]):
         # The first member of a group is its longest.

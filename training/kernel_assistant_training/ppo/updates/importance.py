@@ -18,9 +18,9 @@ from kernel_assistant_training.ppo.updates.losses import k3, ratios
 
 @dataclass(frozen=True)
 class RatioBounds:
-    """`token` is the upper bound of a token's weight. A sequence is left out if the geometric mean of its ratios is not
-    between `low` and `high`, or if for one of its actions the trainer's log-probability is below `impossible` and the
-    sampler's log-probability is at least 2 higher."""
+    """Bounds for importance weights. `token` is the upper bound of a token's weight. A sequence is left out if the
+    geometric mean of its ratios is not between `low` and `high`, or if for one of its actions the trainer's
+    log-probability is below `impossible` and the sampler's is higher by more than `DISAGREE`."""
 
     token: float = 2.0
     low: float = 0.95
@@ -48,10 +48,10 @@ class ImportanceWeights:
 
 @torch.no_grad()
 def guarded(trainer: Tensor, sampler: Tensor, actions: Tensor, bounds: RatioBounds) -> ImportanceWeights:
-    """Truncated importance weights min(π_trainer / π_sampler, bound) for each token (Ionides 2008; for language models:
-    Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL training"). Whether a sequence is
-    kept depends on its length-normalised ratio (as in GSPO, arXiv:2507.18071) and on single actions, see
-    `RatioBounds`."""
+    """Returns truncated importance weights min(π_trainer / π_sampler, bound) for each token (Ionides 2008; for language
+    models: Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL training"), given the
+    log-probabilities of both. Whether a sequence is kept depends on its length-normalised ratio (as in GSPO,
+    arXiv:2507.18071) and on single actions, see `RatioBounds`."""
     difference = torch.where(actions, trainer - sampler, 0.0)
     counts = actions.sum(1).clamp(min=1)
     mean = (difference.sum(1) / counts).exp()

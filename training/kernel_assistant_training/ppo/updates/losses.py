@@ -29,8 +29,8 @@ class Clip:
 
 @dataclass(frozen=True)
 class PolicyLoss:
-    """`loss` is a scalar tensor with gradients; `clipped` is the share of actions whose gradient was removed by
-    clipping; `kl` is the estimate k3 of the KL divergence from the policy that sampled."""
+    """The policy loss of a batch. `loss` is a scalar tensor with gradients; `clipped` is the share of actions whose
+    gradient was removed by clipping; `kl` is the estimate k3 of the KL divergence from the policy that sampled."""
 
     loss: Tensor
     clipped: float
@@ -44,8 +44,9 @@ def ratios(logprobs: Tensor, old: Tensor) -> Tensor:
 def policy_loss(
     logprobs: Tensor, old: Tensor, advantages: Tensor, actions: Tensor, clip: Clip, weights: Tensor | None = None
 ) -> PolicyLoss:
-    """The clipped surrogate (Schulman et al. 2017, arXiv:1707.06347, eq. 7) with separate lower and upper bounds.
-    `weights` are importance weights as `guarded` returns them."""
+    """Returns the clipped surrogate (Schulman et al. 2017, arXiv:1707.06347, eq. 7) with separate lower and upper
+    bounds. `old` are the log-probabilities before the update; `weights` are importance weights as `guarded` returns
+    them."""
     ratio = ratios(logprobs, old)
     free, bounded = -advantages * ratio, -advantages * ratio.clamp(1 - clip.low, 1 + clip.high)
     each = torch.maximum(free, bounded) * (1.0 if weights is None else weights)
@@ -58,9 +59,8 @@ def policy_loss(
 
 
 def value_loss(values: Tensor, returns: Tensor, actions: Tensor, *, old: Tensor, clip: float | None = None) -> Tensor:
-    """½ Σ (V − return)² over actions. With `clip`, each term is the larger of two: this term, and the same term with V
-    clipped to ± `clip` around the old value, as in OpenAI's baselines.
-    """
+    """Returns ½ Σ (V − return)² over actions. With `clip`, each term is the larger of two: this term, and the same term
+    with V clipped to ± `clip` around the value `old`, as in OpenAI's baselines."""
     error = (values - returns).square()
     if clip is not None:
         held = old + (values - old).clamp(-clip, clip)
@@ -69,19 +69,19 @@ def value_loss(values: Tensor, returns: Tensor, actions: Tensor, *, old: Tensor,
 
 
 def k1(logprobs: Tensor, other: Tensor) -> Tensor:
-    """log p − log q of the sampled tokens. Its mean is KL(p‖q); a single value may have any sign (Schulman,
+    """Returns log p − log q of the sampled tokens. Its mean is KL(p‖q); a single value may have any sign (Schulman,
     joschu.net/blog/kl-approx.html)."""
     return logprobs - other
 
 
 def k3(logprobs: Tensor, other: Tensor) -> Tensor:
-    """q/p − 1 − log q/p of the sampled tokens. It has the same mean as `k1`, is never negative and has less variance
-    (same source)."""
+    """Returns q/p − 1 − log q/p of the sampled tokens. It has the same mean as `k1`, is never negative and has less
+    variance (same source)."""
     difference = (other - logprobs).clamp(-FURTHEST, FURTHEST)
     return difference.exp() - 1 - difference
 
 
 def entropy(logits: Tensor) -> Tensor:
-    """The entropy −Σ p log p over the last dimension, in nats."""
+    """Returns the entropy −Σ p log p over the last dimension, in nats."""
     logprobs = logits.float().log_softmax(-1)
     return -(logprobs.exp() * logprobs).sum(-1)

@@ -1,4 +1,4 @@
-"""Selects the episodes that a model is fine-tuned on: rejection fine-tuning. Pure."""
+"""Selects the episodes for rejection fine-tuning of a model. Pure."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ class SelectedTrajectories:
 
 
 def choose(trajectories: Iterable[Trajectory], most_each: int = 4) -> SelectedTrajectories:
-    """Selects trajectories for which `against` gives no reason. Each task has at most `most_each` different
-    trajectories, those with the highest rewards, so that easy tasks do not dominate.
-    """
+    """Selects the trajectories for which `against` returns no reason. Of each task at most `most_each` different
+    trajectories are kept, those with the highest rewards, so that easy tasks do not dominate."""
     reasons: Counter[str] = Counter()
     kept: dict[str, list[Trajectory]] = {}
     for one in sorted(trajectories, key=lambda each: (-each.reward.value, each.turns, each.seed)):
@@ -34,9 +33,9 @@ def choose(trajectories: Iterable[Trajectory], most_each: int = 4) -> SelectedTr
 
 
 def against(one: Trajectory) -> str:
-    """The reason why an episode is not used for training, "" if there is none: "void" (the judge was lost or all
-    measurements were disturbed), "reward" (not above 0), "schema" (a call could not be parsed), "loop" (the episode
-    repeats itself, or a reply has no call)."""
+    """Returns the reason why an episode is not used for training, "" if there is none: "void" (the judge was lost or
+    all measurements were disturbed), "reward" (the reward is not above 0), "schema" (a call could not be parsed),
+    "loop" (the episode repeats itself, or a reply has no call)."""
     if one.void:
         return "void"
     if one.reward.value <= 0:
@@ -53,10 +52,9 @@ def loops(one: Trajectory) -> bool:
 
 
 def learned(one: Trajectory) -> Tokens:
-    """The tokens of a trajectory. Tokens of correct replies and of the final `finish` are marked for the loss. A
-    repaired mistake stays in the context, so that the model learns to repair it but does not learn to make it. Other
-    tool calls are in the loss if the evaluation after them was correct.
-    """
+    """Returns the tokens of a trajectory. Tokens of correct replies and of the final `finish` are marked for the loss.
+    A repaired mistake stays in the context, so that the model learns to repair it but does not learn to make it. Other
+    tool calls are in the loss if the next evaluation after them was correct."""
     outcomes = list(one.outcomes)
     marks = [False] * one.length
     right = True

@@ -1,4 +1,4 @@
-"""One update of PPO: from a batch of trajectories to new weights, with metrics."""
+"""Makes one update of PPO: turns a batch of trajectories into new weights, with metrics."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class NotFiniteError(InternalError):
 
 @dataclass(frozen=True)
 class UpdateOptions:
-    """An update makes `epochs` passes over a batch, each in `steps` optimiser steps, with at most `budget` padded
-    tokens in one forward pass. The defaults of learning rates, clipping, γ and λ are those of arXiv:2602.24286. The
-    critic's targets have their own λ, `critic_lam` (decoupled GAE, arXiv:2503.01491): at 0.95 a reward vanishes within
-    a hundred tokens, and an answer has three hundred. `warmup` is the number of steps in which the rate rises, at every
-    start, since Adam's moments are not kept. With the `baseline` "others" the mean reward of a task's other episodes is
-    subtracted, and tasks whose episodes all have the same reward are left out (dynamic sampling, arXiv:2503.14476).
-    """
+    """The options of an update. It makes `epochs` passes over a batch, each in `steps` optimiser steps, with at most
+    `budget` padded tokens in one forward pass. The defaults of learning rates, clipping, γ and λ are those of
+    arXiv:2602.24286. The critic's targets have their own λ, `critic_lam` (decoupled GAE, arXiv:2503.01491): at 0.95 a
+    reward vanishes within a hundred tokens, and an answer has three hundred. `warmup` is the number of steps in which
+    the rate rises, at every start, since Adam's moments are not kept. With the `baseline` "others" the mean reward of a
+    task's other episodes is subtracted, and tasks whose episodes all have the same reward are left out (dynamic
+    sampling, arXiv:2503.14476)."""
 
     rate: float = 3e-6
     head_rate: float = 6e-6
@@ -67,9 +67,9 @@ class UpdateOptions:
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Some rows with the tensors that are constant during an update: the trainer's log-probabilities `old` and `values`
-    before the update, the `reference`'s log-probabilities (None without KL), advantages, returns, and importance
-    weights. `used` marks the actions of rows that are kept."""
+    """Some rows of a batch with the tensors that are constant during an update: the trainer's log-probabilities `old`
+    and `values` before the update, the `reference`'s log-probabilities (None without KL), advantages, returns, and
+    importance weights. `used` marks the actions of rows that `guarded` keeps."""
 
     rows: PaddedBatch
     used: Tensor
@@ -83,8 +83,7 @@ class MicroBatch:
 
 class Learner:
     """An actor with its optimiser and its KL reference, by default a copy of the actor at this moment. Each process has
-    a learner; `update` is called in the first process, and the other processes run the commands that it sends.
-    """
+    a learner; `update` is called in the first process, and makes the other processes call `step_together`."""
 
     def __init__(
         self,
@@ -112,8 +111,8 @@ class Learner:
         )
 
     def update(self, trajectories: Sequence[Trajectory], random: Random) -> Metrics:
-        """Make one update from a batch of trajectories; returns metrics. Raises NotFiniteError; the weights are then
-        those after the last step that was finite."""
+        """Makes one update from a batch of trajectories; returns metrics. Raises NotFiniteError; the weights are then
+        those after the last step whose loss and gradients were finite."""
         self.together.tell(UPDATE, trajectories, random)
         return self.step_together(trajectories, random)
 
@@ -141,8 +140,8 @@ class Learner:
         }
 
     def _rewarded(self, trajectories: Sequence[Trajectory]) -> tuple[Sequence[Trajectory], list[float]]:
-        """The trajectories to learn from, and their rewards minus the baseline. Trajectories whose reward is 0 after
-        subtracting the baseline "others" are left out, unless that is true of all."""
+        """Returns the trajectories to learn from, and their rewards minus the baseline. Trajectories whose reward is 0
+        after subtracting the baseline "others" are left out, unless that is true of all."""
         rewards = [one.reward.value for one in trajectories]
         if self.options.baseline != "others":
             return trajectories, rewards
@@ -153,10 +152,9 @@ class Learner:
     def _measured(
         self, trajectories: Sequence[Trajectory], rewards: Sequence[float], every: Sequence[Sequence[int]]
     ) -> list[tuple[MicroBatch, ImportanceWeights]]:
-        """Runs the forward pass before the first step, and returns the batch and the importance weights of each piece.
-        `every` has the pieces as lists of indices into the trajectories. Advantages are not normalised yet. Each
-        process computes its share of the pieces and receives all.
-        """
+        """Runs the forward pass before the first step. Returns for each piece its batch, with advantages that are not
+        normalised yet, and its importance weights. `every` has the pieces as lists of indices into the trajectories.
+        Each process computes its share of the pieces and receives the results of all processes."""
         reply_spans = [one.said() for one in trajectories]
         mine, count = self._dealt(every)
         measured = [self._measure([reply_spans[number] for number in numbers], numbers, rewards) for numbers in mine]
@@ -187,9 +185,8 @@ class Learner:
         return piece, guard
 
     def _dealt(self, items: Sequence[T]) -> tuple[list[T], int]:
-        """Returns this process's share of the items, and the number of its items that count. A sharded model needs the
-        same number of calls in each process, so the last item may be repeated; the repetition does not count.
-        """
+        """Returns this process's share of the items, and how many of them count. A sharded model needs the same number
+        of calls in each process, so the last item may be repeated; the repetition does not count."""
         mine = list(items[self.together.rank :: self.together.count])
         most = -(-len(items) // self.together.count)
         company = list(items[-1:]) * (most - len(mine)) if self.actor.sharded else []
@@ -198,8 +195,8 @@ class Learner:
     def _prepared(
         self, trajectories: Sequence[Trajectory], measured: Sequence[tuple[MicroBatch, ImportanceWeights]]
     ) -> list[MicroBatch]:
-        """The micro-batches with advantages normalised over the whole batch. Raises NotFiniteError if every trajectory
-        is left out."""
+        """Returns the micro-batches with advantages normalised over the whole batch. Raises NotFiniteError if every
+        trajectory is left out."""
         together = torch.cat([piece.advantages[piece.used] for piece, _ in measured])
         if not together.numel():
             cause = f"none of {len(trajectories)} trajectories is as probable to the trainer as to the sampler"
@@ -212,7 +209,8 @@ class Learner:
         ]
 
     def _step(self, group: Sequence[MicroBatch]) -> Metrics:
-        """One optimiser step on some micro-batches; the loss is the mean over all their actions. Returns metrics."""
+        """Makes one optimiser step on some micro-batches; the loss is the mean over all their actions. Returns
+        metrics."""
         count = max(sum(int(piece.used.sum()) for piece in group), 1)
         self.optimiser.zero_grad(set_to_none=True)
         mine, counted = self._dealt(group)
@@ -228,8 +226,8 @@ class Learner:
         return sums | norms
 
     def _learn(self, piece: MicroBatch, count: int) -> Metrics:
-        """Compute the gradients of one micro-batch for a loss that is divided by `count` actions; returns sums over its
-        actions."""
+        """Computes the gradients of one micro-batch for a loss that is divided by `count` actions; returns the metrics
+        as sums over its actions."""
         options = self.options
         now = self.actor(piece.rows.ids, piece.rows.actions)
         policy = policy_loss(now.logprobs, piece.old, piece.advantages, piece.used, options.clip, piece.weights)
@@ -253,8 +251,9 @@ class Learner:
         }
 
     def _take_step(self, sums: Metrics) -> Metrics:
-        """Step the optimiser; returns the gradient norms. Gradients of actor and head are clipped separately: large
-        errors of a new critic must not shrink the actor's steps."""
+        """Makes the optimiser step; returns the gradient norms. Gradients of actor and head are clipped separately:
+        large errors of a new critic must not shrink the actor's steps. Raises NotFiniteError if a metric in `sums` or a
+        norm is not finite."""
         norms = {
             name: float(full(torch.nn.utils.clip_grad_norm_(part.parameters(), self.options.largest_norm)))
             for name, part in (("gradient_norm", self.actor.model), ("head_gradient_norm", self.actor.head))
@@ -280,14 +279,14 @@ def _moved(
 
 
 def _on(record: Any, device: torch.device) -> Any:
-    """A copy of a record with its tensors moved to the device."""
+    """Returns a copy of a record with its tensors moved to the device."""
     tensors = {one.name: getattr(record, one.name) for one in fields(record)}
     return replace(record, **{name: one.to(device) for name, one in tensors.items() if isinstance(one, Tensor)})
 
 
 def last_action_rewards(values: Sequence[float], actions: Tensor) -> Tensor:
-    """A tensor (B, T) with each row's reward at the row's last action and 0 elsewhere. A row without actions is 0
-    everywhere."""
+    """Returns a tensor (B, T) with each row's reward at the row's last action and 0 elsewhere. A row without actions is
+    0 everywhere."""
     positions = torch.arange(actions.shape[1], device=actions.device)
     last = torch.where(actions, positions, -1).amax(1)
     at_last = (positions == last[:, None]) & actions
@@ -295,7 +294,7 @@ def last_action_rewards(values: Sequence[float], actions: Tensor) -> Tensor:
 
 
 def _of_all(pieces: Sequence[MicroBatch], guards: Sequence[ImportanceWeights]) -> Metrics:
-    """Metrics of the whole batch before the update."""
+    """Returns the metrics of the whole batch before the update."""
     values, returns = (
         torch.cat([each[piece.used] for piece, each in zip(pieces, which, strict=True)])
         for which in ([piece.values for piece in pieces], [piece.returns for piece in pieces])

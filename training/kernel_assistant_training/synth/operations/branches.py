@@ -1,6 +1,5 @@
-"""Steps with branches: values pass through steps of their own before they are combined. Also gates, residuals, and
-several results.
-"""
+"""Steps with branches: two or more values each pass through steps of their own, then they are combined. Also gates,
+residuals, and several results."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ _GATES = ("sigmoid", "silu", "gelu", "tanh", "sigmoid", "relu", "hardsigmoid", "
 
 
 def dressed(make: Builder, x: Tensor, least: int = 0) -> Tensor:
-    """Apply zero, one or two random elementwise steps to `x`, but at least `least` steps; returns the result."""
+    """Applies zero, one or two random elementwise steps to `x`, but at least `least` steps; returns the result."""
     (count,) = make.random.choices(_LENGTHS, (35, 45, 20))
     for _ in range(max(count, least)):
         x = _drawn(make, x, _OWN)
@@ -29,9 +28,8 @@ def dressed(make: Builder, x: Tensor, least: int = 0) -> Tensor:
 
 
 def _drawn(make: Builder, x: Tensor, families: dict[str, int]) -> Tensor:
-    """Apply a random step of these families. Steps that change the shape or add an input are undone, and another step
-    is tried; raises Unfit after eight tries.
-    """
+    """Applies a random step of these families; returns the result. Steps that change the shape or add an input are
+    undone, and another step is tried; raises Unfit after eight tries."""
     for _ in range(8):
         (family,) = make.random.choices(list(families), list(families.values()))
         steps = STEPS[family]
@@ -49,7 +47,7 @@ def _drawn(make: Builder, x: Tensor, families: dict[str, int]) -> Tensor:
 
 
 def met(make: Builder, one: Tensor, other: Tensor) -> Tensor:
-    """Combine two values with a random elementwise operator; shapes broadcast."""
+    """Combines two values with a random elementwise operator and returns the result; shapes broadcast."""
     need(one.name != other.name)
     op = make.random.choices(list(_OFTEN), list(_OFTEN.values()))[0]
     if op == "div.Tensor":
@@ -76,7 +74,7 @@ _OFTEN = {
 
 
 def second(make: Builder, x: Tensor) -> Tensor:
-    """A second operand for `x`: a new input or an earlier value. Raises Unfit if `x` is not contiguous."""
+    """Returns a second operand for `x`: a new input or an earlier value. Raises Unfit if `x` is not contiguous."""
     need(x.strides is None)
     return partner(make, x)
 
@@ -89,7 +87,7 @@ def two(make: Builder, x: Tensor) -> Tensor:
 
 @step("branch", 4)
 def three(make: Builder, x: Tensor) -> Tensor:
-    """Combine three values: a ∘ (b ∘ c) or (a ∘ b) ∘ c, with random operators ∘."""
+    """Combines three values, `x` among them, as a ∘ (b ∘ c) or (a ∘ b) ∘ c, with random operators ∘."""
     every = [dressed(make, one) for one in (x, second(make, x), second(make, x))]
     make.random.shuffle(every)
     first, then, last = every
@@ -100,14 +98,15 @@ def three(make: Builder, x: Tensor) -> Tensor:
 
 @step("branch", 4)
 def twice(make: Builder, x: Tensor) -> Tensor:
-    """Pass one value through two branches and combine the results."""
+    """Passes `x` through two branches and combines the results."""
     plain(x)
     return met(make, dressed(make, x, 1), dressed(make, x))
 
 
 @step("branch", 5)
 def with_vectors(make: Builder, x: Tensor) -> Tensor:
-    """Combine two or three values. Each of them may first get a bias or scale, and an activation of its own."""
+    """Combines `x` with one or two other values. Each value may first get a bias or scale, and an activation of its
+    own."""
     plain(x)
     need(x.rank >= 2)
     every = [x, second(make, x), *([second(make, x)] if make.random.random() < 0.5 else [])]
@@ -127,7 +126,7 @@ def with_vectors(make: Builder, x: Tensor) -> Tensor:
 
 @step("branch", 4)
 def gate_after_steps(make: Builder, x: Tensor) -> Tensor:
-    """Combine two values as a · f(b), after elementwise steps on a and b."""
+    """Combines `x` and another value as a · f(b), after elementwise steps on a and b."""
     other = second(make, x)
     value, gate = (x, other) if make.random.random() < 0.5 else (other, x)
     value, gate = dressed(make, value), dressed(make, gate, 1)
@@ -142,7 +141,7 @@ def gate_after_steps(make: Builder, x: Tensor) -> Tensor:
 
 @step("branch", 4)
 def scaled_residual(make: Builder, x: Tensor) -> Tensor:
-    """Compute other + scale · f(x), where the scale is a literal, a learned number or a learned vector."""
+    """Computes other + scale · f(x), where the scale is a literal, a learned number or a learned vector."""
     need(x.rank >= 2 and 1 < x.last < FREE)
     other, own = second(make, x), dressed(make, x)
     kind = make.random.randrange(4)
@@ -161,7 +160,8 @@ def scaled_residual(make: Builder, x: Tensor) -> Tensor:
 
 @step("branch", 5)
 def around_norm(make: Builder, x: Tensor) -> Tensor:
-    """Normalize a sum, which may also be an output; or normalize a value and combine the result with another value."""
+    """Adds another value to `x` and normalizes the sum, which may also be an output; or normalizes `x` and combines the
+    result with another value."""
     plain(x)
     need(x.rank >= 2)
     if make.random.random() < 0.5:
@@ -178,7 +178,8 @@ def around_norm(make: Builder, x: Tensor) -> Tensor:
 
 @step("branch", 2.5)
 def chosen(make: Builder, x: Tensor) -> Tensor:
-    """Select by an input mask between two values; each value first passes through steps of its own."""
+    """Selects elements from two values by a mask, which is an input; each value first passes through steps of its
+    own."""
     plain(x)
     need(x.rank >= 2 and x.shape[0] == FREE and len(make.inputs) < 4)
     full = make.random.random() < 0.5
@@ -192,7 +193,7 @@ def chosen(make: Builder, x: Tensor) -> Tensor:
 
 @step("branch", 4)
 def chunks(make: Builder, x: Tensor) -> Tensor:
-    """Split a dimension into two to four equal parts, apply steps to each part and combine the results."""
+    """Splits a dimension of `x` into two to four equal parts, applies steps to each part and combines the results."""
     plain(x)
     need(x.rank >= 2)
     count = make.random.choice((2, 2, 3, 4))
@@ -214,7 +215,7 @@ def chunks(make: Builder, x: Tensor) -> Tensor:
 
 @step("branch", 3)
 def two_results(make: Builder, x: Tensor) -> Tensor:
-    """Compute two results from one value and return both."""
+    """Computes two results from `x`. The task returns both."""
     plain(x)
     other = dressed(make, x, 1) if make.random.random() < 0.6 else met(make, x, dressed(make, second(make, x)))
     make.results.append(other)

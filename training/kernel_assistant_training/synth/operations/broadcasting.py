@@ -12,7 +12,7 @@ from kernel_assistant_training.synth.steps import need, step
 
 
 def partner(make: Builder, x: Tensor) -> Tensor:
-    """Another tensor with the shape and dtype of `x`: a new input or an earlier value."""
+    """Returns another tensor with the shape and dtype of `x`: a new input or an earlier value."""
     earlier = [
         value
         for value in make.values
@@ -30,7 +30,7 @@ def partner(make: Builder, x: Tensor) -> Tensor:
 
 
 def weight(make: Builder, shape: Shape, dtype: str = "") -> Tensor:
-    """Add a parameter of this shape; sometimes an input instead."""
+    """Adds a parameter of this shape, or sometimes an input instead; returns its value."""
     if make.random.random() < 0.12 and len(make.inputs) < 4 and len(shape) == 1 and shape[0] > 1:
         return make.input(shape, dtype)
     return make.param(shape, dtype)
@@ -48,7 +48,7 @@ def with_other(make: Builder, x: Tensor) -> Tensor:
 
 @step("binary", 1.5)
 def scaled_sum(make: Builder, x: Tensor) -> Tensor:
-    """Add a scaled value, x + a·y or x − a·y, as `torch.add` or `torch.sub` with alpha or as separate operators."""
+    """Adds a scaled value: x + a·y or x − a·y, as `torch.add` or `torch.sub` with alpha, or as separate operators."""
     other, number = partner(make, x), numbers.scale(make.random)
     most = x.most + abs(number) * other.most
     if make.random.random() < 0.5 and number != 1:
@@ -103,7 +103,7 @@ def gated(make: Builder, x: Tensor) -> Tensor:
 
 @step("gate", 2)
 def blended(make: Builder, x: Tensor) -> Tensor:
-    """Blend two values: g·x + (1 − g)·y."""
+    """Blends `x` with another value y as g·x + (1 − g)·y, where g is the sigmoid of a third value."""
     other = partner(make, x)
     gate = make.each("sigmoid", partner(make, x), most=1.0, positive=True)
     left = make.each("mul.Tensor", gate, x, most=x.most)
@@ -114,7 +114,7 @@ def blended(make: Builder, x: Tensor) -> Tensor:
 
 @step("gate", 2)
 def halves(make: Builder, x: Tensor) -> Tensor:
-    """Multiply the first half of the last dimension by a function of the second half."""
+    """Multiplies one half of the last dimension by a function of the other half, as gated linear units do."""
     need(x.strides is None and x.last < FREE and x.last % 2 == 0 and x.last >= 4 and x.rank >= 2)
     dim = make.random.choice((-1, x.rank - 1))
     if make.random.random() < 0.35:
@@ -128,8 +128,8 @@ def halves(make: Builder, x: Tensor) -> Tensor:
 
 
 def pieces(make: Builder, x: Tensor, size: int, dim: int) -> tuple[Tensor, Tensor]:
-    """The two halves of the last dimension, in the form in which `chunk(2)` is exported. `size` is the size of a
-    half."""
+    """Returns the two halves of the last dimension, in the form in which `chunk(2)` is exported. `size` is the size of
+    a half."""
     shape, strides = (*x.shape[:-1], size), contiguous(x.shape)
     both = make.add("split.Tensor", x, size, dim, shape=shape, strides=strides, most=x.most)
     one = make.add("getitem", both, 0, shape=shape, strides=strides, most=x.most)
@@ -139,7 +139,7 @@ def pieces(make: Builder, x: Tensor, size: int, dim: int) -> tuple[Tensor, Tenso
 
 @step("channel", 5)
 def last_dimension(make: Builder, x: Tensor) -> Tensor:
-    """Apply a bias, a scale or both along the last dimension."""
+    """Applies a bias, a scale or both along the last dimension."""
     need(x.rank >= 2 and 1 < x.last < FREE and x.floating)
     kind = make.random.randrange(4)
     if kind in (0, 2):
@@ -153,7 +153,7 @@ def last_dimension(make: Builder, x: Tensor) -> Tensor:
 
 @step("channel", 4)
 def channels(make: Builder, x: Tensor) -> Tensor:
-    """Apply a bias, a scale or both for each channel (dimension 1)."""
+    """Applies a bias, a scale or both for each channel (dimension 1)."""
     need(x.rank >= 3 and 1 < x.shape[1] < FREE and x.floating)
     shape = (*(() if make.random.random() < 0.6 else (1,)), x.shape[1], *[1] * (x.rank - 2))
     kind = make.random.randrange(3)
@@ -166,7 +166,7 @@ def channels(make: Builder, x: Tensor) -> Tensor:
 
 @step("channel", 1.5)
 def viewed_channels(make: Builder, x: Tensor) -> Tensor:
-    """Combine with a parameter that has an element for each channel and is viewed as [1, C, 1, 1]."""
+    """Combines `x` with a parameter that has an element for each channel and is viewed as [1, C, 1, 1]."""
     need(x.rank >= 3 and 1 < x.shape[1] < FREE and x.floating)
     w = make.param((x.shape[1],), x.dtype)
     shape = (1, x.shape[1], *[1] * (x.rank - 2))
@@ -191,7 +191,7 @@ def learned_scalar(make: Builder, x: Tensor) -> Tensor:
 
 @step("scalar", 3)
 def row_factor(make: Builder, x: Tensor) -> Tensor:
-    """Apply a factor or an offset for each row, image or channel; it is an input."""
+    """Applies a factor or an offset for each row, image or channel; the factors or offsets are an input of the task."""
     need(x.rank >= 2 and x.shape[0] == FREE and len(make.inputs) < 4 and x.floating)
     kept = make.random.randrange(1, x.rank)
     shape = (*x.shape[:kept], *[1] * (x.rank - kept))
@@ -204,7 +204,8 @@ def row_factor(make: Builder, x: Tensor) -> Tensor:
 
 @step("scalar", 2)
 def table(make: Builder, x: Tensor) -> Tensor:
-    """Add or multiply by a tensor that all items of the batch share, such as position embeddings or a map of biases."""
+    """Adds or multiplies by a tensor that all items of the batch share, such as position embeddings or a map of
+    biases."""
     need(x.rank >= 3 and all(1 < size < FREE for size in x.shape[1:]) and x.floating)
     shape = (*((1,) if make.random.random() < 0.5 else ()), *x.shape[1:])
     w = make.param(shape, x.dtype) if make.random.random() < 0.7 else make.buffer(shape, x.dtype)
@@ -213,7 +214,7 @@ def table(make: Builder, x: Tensor) -> Tensor:
 
 @step("mask", 3)
 def masked(make: Builder, x: Tensor) -> Tensor:
-    """Apply an input mask that has the full shape or the shape (B, 1, …, last)."""
+    """Applies a mask, which is an input and has the shape of `x` or the shape (B, 1, …, last)."""
     need(x.rank >= 2 and x.shape[0] == FREE and len(make.inputs) < 4 and x.floating)
     full = make.random.random() < 0.5
     shape = x.shape if full else (FREE, *[1] * (x.rank - 2), x.last)
@@ -230,7 +231,7 @@ def masked(make: Builder, x: Tensor) -> Tensor:
 
 @step("residual", 4)
 def residual(make: Builder, x: Tensor) -> Tensor:
-    """Combine `x` with an earlier value or an input of the same shape."""
+    """Combines `x` with an earlier value or an input of the same shape."""
     earlier = [
         value
         for value in (*make.values, *make.extra)

@@ -183,9 +183,8 @@ def affine(make: Builder, x: Tensor) -> Tensor:
 
 @step("comparison", 3)
 def piecewise(make: Builder, x: Tensor) -> Tensor:
-    """Apply a function that is defined by two cases. If `x` has rounding errors the function is continuous: both cases
-    agree at the limit 0.
-    """
+    """Applies a function that is defined by two cases. If `x` has rounding errors the function is continuous: both
+    cases agree at the limit 0."""
     need(not (x.positive or x.negative))
     limit = make.random.choice((0, 0, 0.5, -1.0, 0.1, 1.0)) if x.raw else 0
     above = make.each(make.random.choice(("gt.Scalar", "ge.Scalar")), x, limit, dtype="b1")
@@ -244,12 +243,12 @@ def returned(make: Builder, x: Tensor) -> Tensor:
 
 
 def _threshold(make: Builder) -> float:
-    """A number inside the usual range of a normal variable."""
+    """Returns a threshold inside the usual range of a normal variable."""
     return make.random.choice((0, 0, 0.5, 1.0, -1.0, -0.5, 0.1, 0.25, 2.0, 1))
 
 
 def _limits(make: Builder, x: Tensor) -> tuple[float, float]:
-    """A lower and an upper bound for a clamp; part of the value's range lies between them."""
+    """Returns a lower and an upper bound for a clamp of `x`; part of the range of `x` lies between them."""
     need(not x.negative)
     if x.most <= 1.5:
         low = make.random.choice((0.0, 0.1, 0.2, 0.05) if x.positive else (0.0, -0.5, -0.1, -0.8))
@@ -260,7 +259,7 @@ def _limits(make: Builder, x: Tensor) -> tuple[float, float]:
 
 
 def _trimmed(args: list[float], defaults: list[float]) -> list[float]:
-    """The operands without trailing operands that equal their defaults."""
+    """Returns the operands without trailing operands that equal their defaults."""
     while args and args[-1] == defaults[len(args) - 1]:
         args = args[:-1]
     return args

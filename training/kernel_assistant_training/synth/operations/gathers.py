@@ -8,7 +8,7 @@ from kernel_assistant_training.synth.steps import need, plain, step
 
 
 def embedded(make: Builder, ids: Tensor, width: int) -> Tensor:
-    """The rows of a new embedding table that `ids` select, as at the beginning of a language model."""
+    """Returns the rows of a new embedding table that `ids` select, as at the beginning of a language model."""
     rows = make.random.choice((1000, 32000, 50257, 8192, 512, 30522, 128, 10000))
     table = make.param((rows, width))
     rest = (make.random.choice((0, 1)),) if make.random.random() < 0.15 else ()
@@ -17,7 +17,7 @@ def embedded(make: Builder, ids: Tensor, width: int) -> Tensor:
 
 @step("gather", 3)
 def with_rows(make: Builder, x: Tensor) -> Tensor:
-    """Add rows of an embedding table, as for positions or segments."""
+    """Adds rows of an embedding table to `x`, as for positions or segments."""
     plain(x)
     need(x.rank >= 2 and 1 < x.last < FREE and x.shape[0] == FREE and len(make.inputs) < 4 and x.dtype == make.dtype)
     ids = make.input(x.shape[:-1], "i64")
@@ -26,7 +26,7 @@ def with_rows(make: Builder, x: Tensor) -> Tensor:
 
 @step("gather", 3)
 def gather(make: Builder, x: Tensor) -> Tensor:
-    """Select elements of each row, and take the difference to a reduction of the row, as in a hand-written cross
+    """Selects elements of each row, and takes the difference to a reduction of the row, as in a hand-written cross
     entropy or margins of classes."""
     plain(x)
     need(x.rank >= 2 and 4 < x.last < FREE and x.shape[0] == FREE and len(make.inputs) < 4)
@@ -44,7 +44,7 @@ def gather(make: Builder, x: Tensor) -> Tensor:
 
 @step("gather", 3)
 def index_select(make: Builder, x: Tensor) -> Tensor:
-    """Select the indices of one dimension that a buffer contains."""
+    """Selects from one dimension of `x` by indices that a buffer contains."""
     plain(x)
     dims = [dim for dim in range(1, x.rank) if 4 < x.shape[dim] < FREE]
     if not dims:

@@ -1,5 +1,5 @@
-"""Steps with operands that are broadcast in inner dimensions: inputs, parameters, and views of tensors with fewer
-dimensions."""
+"""Steps with operands that are broadcast in inner dimensions (those after the batch): inputs, parameters, and views of
+tensors with fewer dimensions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_OUTER = 1 << 20
 
 
 def _narrow(make: Builder, x: Tensor) -> Shape:
-    """The shape of x with some sizes replaced by 1, sometimes without leading dimensions of size 1."""
+    """Returns the shape of `x` with some sizes replaced by 1, sometimes without leading dimensions of size 1."""
     kept = [make.random.random() < 0.55 for _ in x.shape]
     kept[0] = make.random.random() < 0.6
     need(any(kept) and any(not keep and size > 1 for keep, size in zip(kept[1:], x.shape[1:], strict=True)))
@@ -33,7 +33,8 @@ def _narrow(make: Builder, x: Tensor) -> Shape:
 
 
 def _given(make: Builder, shape: Shape, dtype: str) -> Tensor:
-    """An input of this shape. If the shape has no free dimension, usually a parameter or a buffer instead."""
+    """Returns a new input of this shape. If the shape has no free dimension, it is usually a parameter or a buffer
+    instead."""
     if FREE in shape or (make.random.random() < 0.2 and len(make.inputs) < _INPUTS):
         need(len(make.inputs) < _INPUTS)
         return make.input(shape, dtype)
@@ -42,7 +43,7 @@ def _given(make: Builder, shape: Shape, dtype: str) -> Tensor:
 
 @step("inner", 7)
 def narrow(make: Builder, x: Tensor) -> Tensor:
-    """Combine with an operand of a shape such as [B,1,D1,D1], [B,D0,1], [1,D0,1,1] or [D0,1]."""
+    """Combines `x` with an operand of a shape such as [B,1,D1,D1], [B,D0,1], [1,D0,1,1] or [D0,1]."""
     plain(x)
     need(x.rank >= 2)
     other = _given(make, _narrow(make, x), x.dtype)
@@ -51,7 +52,7 @@ def narrow(make: Builder, x: Tensor) -> Tensor:
 
 @step("inner", 2)
 def two_narrow(make: Builder, x: Tensor) -> Tensor:
-    """Combine with two operands, each broadcast along different dimensions."""
+    """Combines `x` with two operands, which are broadcast along different dimensions."""
     plain(x)
     need(x.rank >= 3)
     first, then = (_given(make, _narrow(make, x), x.dtype) for _ in range(2))
@@ -60,7 +61,8 @@ def two_narrow(make: Builder, x: Tensor) -> Tensor:
 
 @step("inner", 5)
 def viewed(make: Builder, x: Tensor) -> Tensor:
-    """Combine with a tensor of fewer dimensions that `forward` expands, as in s[:, :, None] or w[:, None, None]."""
+    """Combines `x` with a tensor of fewer dimensions that `forward` expands, as in s[:, :, None] or w[:, None,
+    None]."""
     plain(x)
     need(x.rank >= 2)
     wide = _unsqueezed(make, _flat(make, x), x)
@@ -68,8 +70,8 @@ def viewed(make: Builder, x: Tensor) -> Tensor:
 
 
 def _flat(make: Builder, x: Tensor) -> tuple[int, ...]:
-    """Random dimensions of x for an operand with fewer dimensions. They are not just the last dimensions of x, so that
-    the operand must be expanded."""
+    """Returns random dimensions of `x` for an operand with fewer dimensions. They are not just the last dimensions of
+    `x`, so that the operand must be expanded."""
     first = 0 if x.shape[0] == FREE and make.random.random() < 0.6 else 1
     rest = [dim for dim in range(1, x.rank) if x.shape[dim] > 1]
     count = make.random.choice((1, 1, 2))
@@ -81,8 +83,8 @@ def _flat(make: Builder, x: Tensor) -> tuple[int, ...]:
 
 
 def _unsqueezed(make: Builder, dims: tuple[int, ...], x: Tensor) -> Tensor:
-    """A new tensor with the dimensions `dims` of x, expanded for broadcasting by indexing with None, by unsqueeze or by
-    a view."""
+    """Returns a new tensor with the dimensions `dims` of `x`, expanded for broadcasting by indexing with None, by
+    unsqueeze or by a view."""
     shape = tuple(x.shape[dim] for dim in dims)
     value = _given(make, shape, x.dtype)
     begin = 0 if dims[0] == 0 or make.random.random() < 0.3 else dims[0]
@@ -104,7 +106,8 @@ def _unsqueezed(make: Builder, dims: tuple[int, ...], x: Tensor) -> Tensor:
 
 @step("inner", 3)
 def modulated(make: Builder, x: Tensor) -> Tensor:
-    """x · (1 + scale) + shift, where each item of the batch has its own scale and shift for channels or features."""
+    """Computes x · (1 + scale) + shift, where each item of the batch has its own scale and shift for channels or
+    features."""
     plain(x)
     need(x.rank >= 3 and len(make.inputs) + 2 <= _INPUTS and x.shape[0] == FREE)
     last = make.random.random() < 0.6
@@ -123,7 +126,7 @@ def modulated(make: Builder, x: Tensor) -> Tensor:
 
 @step("inner", 2)
 def excited(make: Builder, x: Tensor) -> Tensor:
-    """Combine x with its own mean or maximum over inner dimensions, as squeeze-and-excitation does."""
+    """Combines `x` with its own mean or maximum over inner dimensions, as squeeze-and-excitation does."""
     plain(x)
     need(x.rank >= 3 and all(1 < size < FREE for size in x.shape[1:]))
     dims = make.random.choice(([x.rank - 1], list(range(2, x.rank)), [1]))
@@ -135,7 +138,7 @@ def excited(make: Builder, x: Tensor) -> Tensor:
 
 @step("inner", 2)
 def masked_mean(make: Builder, x: Tensor) -> Tensor:
-    """The mean over the positions that a mask keeps."""
+    """Computes the mean of `x` over the positions that a mask keeps."""
     plain(x)
     need(x.rank == 3 and x.shape[0] == FREE and all(1 < size < FREE for size in x.shape[1:]))
     need(len(make.inputs) < _INPUTS)
@@ -151,7 +154,7 @@ def masked_mean(make: Builder, x: Tensor) -> Tensor:
 
 @step("inner", 2)
 def outer(make: Builder, x: Tensor) -> Tensor:
-    """Combine each element of a row with each element of another row."""
+    """Combines each element of a row with each element of another row."""
     plain(x)
     need(2 <= x.rank <= 3 and 1 < x.last < FREE)
     others = make.random.choice((16, 32, 64, 100, 7, 128, x.last))
@@ -169,9 +172,8 @@ def outer(make: Builder, x: Tensor) -> Tensor:
 
 @step("inner", 1.5)
 def positions(make: Builder, x: Tensor) -> Tensor:
-    """Combine with the position numbers (0, 1, 2, …) along a dimension, usually scaled, as in position-dependent biases
-    and running means.
-    """
+    """Combines `x` with the position numbers (0, 1, 2, …) along a dimension, usually scaled, as in position-dependent
+    biases and running means."""
     plain(x)
     need(x.rank >= 2)
     dims = [dim for dim in (x.rank - 1, 1) if 1 < x.shape[dim] < FREE]

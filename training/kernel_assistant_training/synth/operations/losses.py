@@ -1,5 +1,5 @@
-"""Losses of two tensors: elementwise, or over rows and classes. They are reduced to one number or kept for each
-element."""
+"""Steps that compute a loss of two tensors: elementwise, or over rows and classes. The losses are reduced to one number
+or kept for each element."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _NONE, _MEAN, _SUM = 0, 1, 2
 
 
 def _reduction(make: Builder) -> int:
-    """A random reduction. Never the sum for float16, where it would overflow."""
+    """Returns a random reduction. It is never the sum for float16, where it would overflow."""
     return make.random.choices((_NONE, _MEAN, _SUM), (2, 6, 0 if make.dtype == "f16" else 2))[0]
 
 
 def _loss(make: Builder, op: str, x: Tensor, *args: object, kind: int, rest: tuple[object, ...] = ()) -> Tensor:
-    """Add a loss with the reduction `kind`. `rest` are the operands after the reduction; default operands are not
-    written."""
+    """Adds a loss operator with the reduction `kind`; returns its result. `rest` are the operands after the reduction;
+    default operands are not written."""
     tail = (kind, *rest) if rest or kind != _MEAN else ()
     if kind == _NONE:
         return make.each(op, x, *args, *tail, most=x.most**2)
@@ -88,7 +88,7 @@ def hinge(make: Builder, x: Tensor) -> Tensor:
 
 @step("loss", 4)
 def margin_rows(make: Builder, x: Tensor) -> Tensor:
-    """The triplet margin loss of rows, or the cosine embedding loss of two rows and a sign."""
+    """Computes the triplet margin loss of rows, or the cosine embedding loss of two rows and a sign."""
     plain(x)
     need(x.rank == 2 and x.last < FREE and len(make.inputs) < 3)
     if make.random.random() < 0.6:
@@ -105,7 +105,7 @@ def margin_rows(make: Builder, x: Tensor) -> Tensor:
 
 @step("total", 4)
 def total(make: Builder, x: Tensor) -> Tensor:
-    """The sum, mean or maximum of all elements."""
+    """Computes the sum, mean or maximum of all elements."""
     plain(x)
     need(x.rank >= 2)
     op = make.random.choice(("mean", "mean", "max", "amax") if make.dtype == "f16" else ("sum", "mean", "mean", "max"))
@@ -114,7 +114,7 @@ def total(make: Builder, x: Tensor) -> Tensor:
 
 @step("total", 1)
 def scaled_by_norm(make: Builder, x: Tensor) -> Tensor:
-    """Divide by the norm of the whole tensor: x / ‖x‖."""
+    """Divides by the norm of the whole tensor: x / ‖x‖."""
     plain(x)
     need(x.rank >= 2 and make.dtype == "f32")
     length = make.add("linalg_vector_norm", x, shape=(), positive=True, most=1e3)
@@ -122,7 +122,7 @@ def scaled_by_norm(make: Builder, x: Tensor) -> Tensor:
 
 
 def partner_input(make: Builder, x: Tensor) -> Tensor:
-    """A new input with the shape and dtype of `x`."""
+    """Returns a new input with the shape and dtype of `x`."""
     if len(make.inputs) >= 4 or x.shape[0] != FREE:
         raise Unfit
     return make.input(x.shape, x.dtype)

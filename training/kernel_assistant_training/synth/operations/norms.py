@@ -29,7 +29,7 @@ def group_norm(make: Builder, x: Tensor) -> Tensor:
 
 @step("group_norm", 3)
 def instance_norm(make: Builder, x: Tensor) -> Tensor:
-    """Normalize each channel of each image."""
+    """Normalizes each channel of each image."""
     plain(x)
     need(x.rank >= 3 and 1 < x.shape[1] < FREE and math.prod(x.shape[2:]) > 1)
     affine = make.random.random() < 0.5

@@ -1,5 +1,5 @@
-"""Steps that combine parts of one value with each other: neighbours, channels, rotated halves. Also tables that are cut
-to length, and upsampling."""
+"""Steps that combine parts of one value with each other: neighbours, channels, rotated halves. Also steps with slices
+of tables, and upsampling."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _END = (1 << 63) - 1
 
 
 def _cut(make: Builder, x: Tensor, dim: int, start: int, end: int) -> Tensor:
-    """x[start:] if `end` is 0, else x[start:end] with a negative `end`, along the dimension `dim`."""
+    """Returns x[start:] if `end` is 0, else x[start:end] with a negative `end`, along the dimension `dim`."""
     strides = x.strides or contiguous(x.shape)
     size = x.shape[dim] + end - start
     shape: Shape = tuple(size if axis == dim else old for axis, old in enumerate(x.shape))
@@ -24,7 +24,7 @@ def _cut(make: Builder, x: Tensor, dim: int, start: int, end: int) -> Tensor:
 
 
 def _inner(make: Builder, x: Tensor, least: int = 4) -> int:
-    """A random dimension other than the first, often the last, that has at least `least` elements."""
+    """Returns a random dimension other than the first, often the last, that has at least `least` elements."""
     plain(x)
     dims = [dim for dim in range(1, x.rank) if least <= x.shape[dim] < FREE]
     need(bool(dims))
@@ -33,7 +33,7 @@ def _inner(make: Builder, x: Tensor, least: int = 4) -> int:
 
 @step("pieces", 4)
 def neighbours(make: Builder, x: Tensor) -> Tensor:
-    """Combine each element with its predecessor: differences, ratios, means of neighbours."""
+    """Combines each element with its predecessor: differences, ratios, means of neighbours."""
     dim = _inner(make, x)
     after, before = _cut(make, x, dim, 1, 0), _cut(make, x, dim, 0, -1)
     difference = met(make, after, before) if make.random.random() < 0.3 else make.each("sub.Tensor", after, before)
@@ -42,7 +42,7 @@ def neighbours(make: Builder, x: Tensor) -> Tensor:
 
 @step("pieces", 2)
 def around_each(make: Builder, x: Tensor) -> Tensor:
-    """Combine each element with its neighbours on both sides, after padding: second differences, smoothing."""
+    """Combines each element with its neighbours on both sides, after padding: second differences, smoothing."""
     plain(x)
     need(x.rank >= 3 and 4 <= x.last < FREE)
     mode = make.random.choice(("replicate", "reflect", "constant"))
@@ -61,8 +61,8 @@ def around_each(make: Builder, x: Tensor) -> Tensor:
 
 @step("pieces", 3)
 def selected(make: Builder, x: Tensor) -> Tensor:
-    """Select two or three indices of a dimension, such as colours or coordinates, scale or transform each slice, and
-    combine the slices."""
+    """Selects two or three indices of a dimension, such as colours or coordinates, scales or transforms each slice, and
+    combines the slices."""
     dim = _inner(make, x, 2)
     need(x.rank >= 3)
     positions = make.random.sample(range(min(x.shape[dim], 4)), make.random.choice((2, min(3, x.shape[dim]))))
@@ -83,7 +83,8 @@ def selected(make: Builder, x: Tensor) -> Tensor:
 
 @step("pieces", 3)
 def turned_halves(make: Builder, x: Tensor) -> Tensor:
-    """Rotary embedding: x · cos + (−second half, first half) · sin, where cos and sin are parameters or buffers."""
+    """Applies a rotary embedding: x · cos + (−second half, first half) · sin, where cos and sin are parameters or
+    buffers."""
     plain(x)
     need(x.rank >= 3 and x.last < FREE and x.last % 2 == 0 and x.last >= 4 and x.shape[-2] < FREE)
     left, right = pieces(make, x, x.last // 2, -1)
@@ -94,7 +95,7 @@ def turned_halves(make: Builder, x: Tensor) -> Tensor:
 
 
 def _table(make: Builder, shape: Shape, dtype: str) -> Tensor:
-    """A buffer or a parameter of this shape; sometimes the first rows of a longer one."""
+    """Returns a buffer or a parameter of this shape; sometimes the first rows of a longer one."""
     held = make.buffer if make.random.random() < 0.6 else make.param
     longer = shape[0] * make.random.choice((2, 4, 8))
     if make.random.random() < 0.5:
@@ -104,7 +105,7 @@ def _table(make: Builder, shape: Shape, dtype: str) -> Tensor:
 
 @step("pieces", 2)
 def with_table(make: Builder, x: Tensor) -> Tensor:
-    """Combine with a table that has a row for each position, and sometimes further rows that are not used."""
+    """Combines `x` with a table that has a row for each position, and sometimes further rows that are not used."""
     plain(x)
     need(x.rank >= 3 and x.shape[-2] < FREE and x.last < FREE and min(x.shape[-2:]) > 1)
     return met(make, x, _table(make, x.shape[-2:], x.dtype))
@@ -112,7 +113,7 @@ def with_table(make: Builder, x: Tensor) -> Tensor:
 
 @step("pieces", 3)
 def beside(make: Builder, x: Tensor) -> Tensor:
-    """Concatenate with an input that may have another size in the concatenated dimension, after steps on each."""
+    """Concatenates `x` with an input that may have another size in the concatenated dimension, after steps on each."""
     plain(x)
     dim = make.random.choice((1, x.rank - 1))
     need(x.rank >= 2 and x.shape[0] == FREE and 1 < x.shape[dim] < FREE and len(make.inputs) < 4)
@@ -127,7 +128,7 @@ def beside(make: Builder, x: Tensor) -> Tensor:
 
 @step("pieces", 2)
 def padded_to(make: Builder, x: Tensor) -> Tensor:
-    """Pad a value with zeros to the shape of another input, then combine or concatenate the two."""
+    """Pads `x` with zeros to the shape of another input, then combines or concatenates the two."""
     plain(x)
     inner = make.random.choice((1, 2)) if x.rank > 3 else 1
     need(x.rank >= 3 and x.shape[0] == FREE and all(1 < one < FREE for one in x.shape[1:]) and len(make.inputs) < 4)
@@ -148,8 +149,8 @@ def padded_to(make: Builder, x: Tensor) -> Tensor:
 
 @step("pieces", 3)
 def doubled(make: Builder, x: Tensor) -> Tensor:
-    """Repeat each element along the inner dimensions, as an image decoder upsamples; sometimes combined with another
-    input."""
+    """Repeats each element along the inner dimensions, as an image decoder upsamples; sometimes combines the result
+    with another input."""
     plain(x)
     rank = x.rank - 2
     need(1 <= rank <= 3 and all(1 < size < FREE for size in x.shape[2:]))

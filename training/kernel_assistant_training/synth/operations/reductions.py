@@ -1,4 +1,4 @@
-"""Steps that reduce rows to a number or a position, and steps that use such reductions."""
+"""Steps that reduce rows to a number or a position, and steps that combine such reductions with the rows."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def centred(make: Builder, x: Tensor) -> Tensor:
 
 @step("rows", 3)
 def of_two(make: Builder, x: Tensor) -> Tensor:
-    """A dot product, distance or similarity of the rows of two tensors."""
+    """Computes a dot product, distance or similarity of the rows of two tensors."""
     dim = last(make, x)
     other, kind, keep = partner(make, x), make.random.randrange(4), make.random.random() < 0.4
     if kind == 0:
@@ -91,7 +91,8 @@ def position(make: Builder, x: Tensor) -> Tensor:
 
 @step("arg", 1)
 def extreme(make: Builder, x: Tensor) -> Tensor:
-    """The largest or smallest value of each row, and sometimes its position as a second result."""
+    """Computes the largest or smallest value of each row; sometimes the task also returns the position of this
+    value."""
     dim, keep = last(make, x), make.random.random() < 0.3
     op = make.random.choice(("max.dim", "max.dim", "min.dim"))
     shape = rows_of(x.shape, (dim % x.rank,), keep)

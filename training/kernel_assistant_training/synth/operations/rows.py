@@ -13,16 +13,15 @@ from kernel_assistant_training.synth.steps import need, plain, step
 
 
 def last(make: Builder, x: Tensor) -> int:
-    """The index of the last dimension, negative or not. Raises Unfit if `x` has no rows."""
+    """Returns the index of the last dimension, negative or not. Raises Unfit if `x` has no rows."""
     plain(x)
     need(x.rank >= 2 and 1 < x.last < FREE)
     return make.random.choice((-1, -1, x.rank - 1))
 
 
 def reduced(make: Builder, op: str, x: Tensor, dim: int, keep: bool) -> Tensor:
-    """A reduction over the dimension `dim`, in the form that torch exports: `dim` is a list, and `keepdim` is written
-    only if it is true.
-    """
+    """Adds a reduction over the dimension `dim` and returns its result. It has the form that torch exports: `dim` is a
+    list, and `keepdim` is written only if it is true."""
     shape = rows_of(x.shape, (dim % x.rank,), keep)
     grows = x.shape[dim] if x.positive or x.negative else 2 * math.sqrt(min(x.shape[dim], 1 << 40))
     most = x.most if op in ("mean.dim", "amax", "amin") else min(x.most * grows, 1e3)
@@ -101,7 +100,7 @@ def layer_norm(make: Builder, x: Tensor) -> Tensor:
 
 @step("layer_norm", 1.5)
 def standardized(make: Builder, x: Tensor) -> Tensor:
-    """Standardize rows by hand: (x − mean) / sqrt(var + eps)."""
+    """Standardizes rows by hand: (x − mean) / sqrt(var + eps)."""
     dim = last(make, x)
     centred = make.each("sub.Tensor", x, reduced(make, "mean.dim", x, dim, True))
     if make.random.random() < 0.5:
@@ -119,7 +118,7 @@ def standardized(make: Builder, x: Tensor) -> Tensor:
 
 @step("layer_norm", 0.7)
 def z_score(make: Builder, x: Tensor) -> Tensor:
-    """Standardize rows by hand: (x − mean) / (std + eps)."""
+    """Standardizes rows by hand: (x − mean) / (std + eps)."""
     dim = last(make, x)
     centred = make.each("sub.Tensor", x, reduced(make, "mean.dim", x, dim, True))
     shape = rows_of(x.shape, (dim % x.rank,), True)
@@ -130,8 +129,8 @@ def z_score(make: Builder, x: Tensor) -> Tensor:
 
 @step("rms_norm", 5)
 def rms_by_hand(make: Builder, x: Tensor) -> Tensor:
-    """RMS norm by hand: x · rsqrt(mean(x²) + eps) · w. Half-precision values are often cast to float32 first, as in
-    Llama."""
+    """Computes an RMS norm by hand: x · rsqrt(mean(x²) + eps) · w. Half-precision values are often cast to float32
+    first, as in Llama."""
     dim = last(make, x)
     own, half = x.dtype, x.dtype != "f32" and make.random.random() < 0.7
     wide = cast(make, x, "f32") if half else x
@@ -190,7 +189,7 @@ def l1_normalize(make: Builder, x: Tensor) -> Tensor:
 
 @step("rms_norm", 1)
 def fitted(make: Builder, x: Tensor) -> Tensor:
-    """Scale rows to a fixed range: (x − min) / (max − min + eps), or x / max|x|."""
+    """Scales rows to a fixed range: (x − min) / (max − min + eps), or x / max|x|."""
     dim = last(make, x)
     if make.random.random() < 0.5:
         top = reduced(make, "amax", make.each("abs", x, positive=True), dim, True)
@@ -203,7 +202,8 @@ def fitted(make: Builder, x: Tensor) -> Tensor:
 
 
 def _repeated(x: Tensor) -> tuple[int, ...]:
-    """The strides of a column (size 1 in the last dimension, contiguous) after it is expanded to the shape of x."""
+    """Returns the strides of a column (size 1 in the last dimension, contiguous) after it is expanded to the shape of
+    `x`."""
     steps, step_ = [0], 1
     for size in reversed(x.shape[:-1]):
         steps.append(step_)

@@ -9,7 +9,7 @@ from kernel_assistant_training.synth.steps import need, plain, step
 
 
 def _dim(make: Builder, x: Tensor) -> int:
-    """A dimension to scan: usually the last one, sometimes dimension 1."""
+    """Returns a dimension to scan: usually the last one, sometimes dimension 1."""
     dim = last(make, x)
     return 1 if x.rank >= 3 and make.random.random() < 0.25 else dim
 
@@ -25,7 +25,7 @@ def cumsum(make: Builder, x: Tensor) -> Tensor:
 
 @step("scan", 6)
 def extremes(make: Builder, x: Tensor) -> Tensor:
-    """The running maximum or minimum, without its position in the row."""
+    """Computes the running maximum or minimum, without the positions of the extremes."""
     dim = _dim(make, x)
     both = make.add(make.random.choice(("cummax", "cummin")), x, dim)
     return make.add("getitem", both, 0, most=x.most, positive=x.positive)
@@ -62,7 +62,7 @@ def running_mean(make: Builder, x: Tensor) -> Tensor:
 
 @step("scan", 1)
 def running_logs(make: Builder, x: Tensor) -> Tensor:
-    """A running product that does not overflow: exp(cumsum(log σ(x)))."""
+    """Computes a running product that does not overflow: exp(cumsum(log σ(x)))."""
     dim = last(make, x)
     logs = make.each("log_sigmoid", x)
     return make.each("exp", make.add("cumsum", logs, dim, most=0.0), most=1.0, positive=True)
@@ -70,7 +70,7 @@ def running_logs(make: Builder, x: Tensor) -> Tensor:
 
 @step("scan", 4)
 def cumprod(make: Builder, x: Tensor) -> Tensor:
-    """The running product along a row, of factors near 1."""
+    """Computes the running product along a row, of factors near 1."""
     dim = last(make, x)
     need(make.dtype == "f32" and x.last <= 16384)
     near = make.each("tanh", x, most=1.0) if make.random.random() < 0.5 else make.each("sigmoid", x, most=1.0)

@@ -11,7 +11,7 @@ from kernel_assistant_training.synth.steps import need, plain, step
 
 @step("layout", 4)
 def permute(make: Builder, x: Tensor) -> Tensor:
-    """Permute dimensions, usually followed by a copy."""
+    """Permutes dimensions, usually followed by a copy."""
     plain(x)
     need(x.rank >= 3 and 1 not in x.shape)
     if make.random.random() < 0.6:
@@ -47,7 +47,7 @@ def roll(make: Builder, x: Tensor) -> Tensor:
 
 @step("layout", 3)
 def joined(make: Builder, x: Tensor) -> Tensor:
-    """Join tensors, with `cat` of two or three tensors or with `stack` of two."""
+    """Joins tensors, with `cat` of two or three tensors or with `stack` of two."""
     plain(x)
     need(x.rank >= 2)
     other = partner(make, x)
@@ -86,7 +86,7 @@ def padded(make: Builder, x: Tensor) -> Tensor:
 
 @step("layout", 3)
 def sliced(make: Builder, x: Tensor) -> Tensor:
-    """Take a slice of a dimension."""
+    """Takes a slice of a dimension."""
     plain(x)
     need(x.rank >= 2 and 8 <= x.last < FREE)
     dim = make.random.choice([x.rank - 1, 1]) if x.shape[1] < FREE and x.shape[1] >= 8 else x.rank - 1
@@ -119,7 +119,7 @@ def repeated(make: Builder, x: Tensor) -> Tensor:
 
 @step("layout", 1.5)
 def shuffled(make: Builder, x: Tensor) -> Tensor:
-    """Apply `pixel_shuffle` or `pixel_unshuffle`."""
+    """Applies `pixel_shuffle` or `pixel_unshuffle`."""
     plain(x)
     need(x.rank == 4)
     _, channels, height, width = x.shape
@@ -151,7 +151,7 @@ def flattened(make: Builder, x: Tensor) -> Tensor:
 
 @step("view", 2)
 def split_heads(make: Builder, x: Tensor) -> Tensor:
-    """Split the last dimension into heads, usually with the heads moved to the front."""
+    """Splits the last dimension into heads, usually with the heads moved to the front."""
     plain(x)
     need(2 <= x.rank <= 3 and x.last < FREE)
     counts = [count for count in (2, 4, 8, 12, 16) if x.last % count == 0 and x.last // count >= 8]

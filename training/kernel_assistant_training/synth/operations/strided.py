@@ -1,4 +1,4 @@
-"""Steps that reduce over a dimension other than the last, and steps that use such reductions."""
+"""Steps that reduce over a dimension other than the last, and steps that combine such reductions with the value."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def softmax_middle(make: Builder, x: Tensor) -> Tensor:
 
 @step("strided", 2)
 def norm_middle(make: Builder, x: Tensor) -> Tensor:
-    """Divide by the root mean square or by the length over channels, as image models do."""
+    """Divides by the root mean square or by the length over channels, as image models do."""
     dim = middle(make, x)
     square = make.each("pow.Tensor_Scalar", x, 2, most=x.most**2, positive=True)
     op = make.random.choice(("mean.dim", "mean.dim", "sum.dim_IntList"))
@@ -61,7 +61,7 @@ def position_middle(make: Builder, x: Tensor) -> Tensor:
 
 @step("strided", 1)
 def over_first(make: Builder, x: Tensor) -> Tensor:
-    """Reduce over the batch dimension, as for the gradient of a bias or the statistics of a batch."""
+    """Reduces over the batch dimension, as for the gradient of a bias or the statistics of a batch."""
     plain(x)
     need(x.rank == 2 and x.shape[0] == FREE and 1 < x.last < FREE)
     return reduced(make, make.random.choice(("sum.dim_IntList", "mean.dim", "amax")), x, 0, make.random.random() < 0.4)

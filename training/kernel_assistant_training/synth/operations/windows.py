@@ -10,7 +10,7 @@ from kernel_assistant_training.synth.steps import Write, need, plain, step
 
 
 def pooled(size: int, kernel: int, stride: int, padding: int, dilation: int, ceil: bool) -> int:
-    """The number of pooling windows along a dimension of size `size`, as torch counts them."""
+    """Returns the number of pooling windows along a dimension of size `size`, as torch counts them."""
     span = size + 2 * padding - dilation * (kernel - 1) - 1
     if not ceil:
         return span // stride + 1
@@ -65,7 +65,7 @@ for _rank, _weight in ((1, 3), (2, 6), (3, 8)):
 
 @step("windows", 3)
 def whole(make: Builder, x: Tensor) -> Tensor:
-    """Reduce each channel to its mean or maximum."""
+    """Reduces each channel to its mean or maximum."""
     plain(x)
     need(x.rank >= 3 and math.prod(x.shape[2:]) > 1)
     dims = list(range(2, x.rank))

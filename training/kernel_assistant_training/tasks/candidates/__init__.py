@@ -1,1 +1,1 @@
-"""Writes the texts of tasks before they are filtered: crawled, composed of operators, or requested from a model."""
+"""Writes the sources of tasks, before they are filtered: crawled, composed of operators, or requested from a model."""

@@ -1,4 +1,4 @@
-"""Rules that choose the value of an operator's argument by the argument's name, for an input of a given shape."""
+"""Chooses the value of an operator's argument by rules for the argument's name, for an input of a given shape."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class CannotBuild(Exception):
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor that an operator reads. Dimension 0 is the batch; dimension 1 is the channels, if there are several
-    dimensions."""
+    """A tensor that an operator reads. Dimension 0 is the batch; dimension 1 has the channels, unless there is only one
+    dimension."""
 
     shape: tuple[int, ...]
     dtype: str = "float32"
@@ -45,7 +45,8 @@ class Extra:
 
 
 def same(value: Value, draw: str = "") -> Extra:
-    """A further input with the same shape and dtype as the value; `draw` replaces the expression."""
+    """Returns a further input with the same shape and dtype as the value; `draw` replaces the expression that draws
+    it."""
     tail = "" if value.dtype == "float32" else f", dtype=torch.{value.dtype}"
     return Extra(value.shape[1:], draw or f"torch.randn({{shape}}{tail})")
 
@@ -137,7 +138,7 @@ _INDICES = ("index", "indices")
 
 
 def argument(name: str, value: Value, random: Random) -> object:
-    """The value of the required argument `name`. Raises CannotBuild if there is no rule for this name."""
+    """Returns a value for the required argument `name`. Raises CannotBuild if there is no rule for this name."""
     rule = RULES.get(name)
     if rule is None:
         raise CannotBuild(f"no rule for argument {name}")
@@ -145,7 +146,8 @@ def argument(name: str, value: Value, random: Random) -> object:
 
 
 def tensor(name: str, value: Value, random: Random) -> Extra:
-    """The further tensor input for the argument `name`. Raises CannotBuild if there is no rule for this name."""
+    """Returns the further tensor input for the argument `name`. Raises CannotBuild if there is no rule for this
+    name."""
     if name in _MASKS:
         return same(value, "torch.rand({shape}) > 0.5")
     if name in _INDICES:

@@ -1,5 +1,5 @@
-"""Operators from transformers: classes of modules that are blocks. They are found in the source text and imported only
-when they are used."""
+"""Finds operators in transformers: classes of modules that are blocks of models. They are found in the source text and
+imported only when they are used."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SMALL = {
 
 
 def block_operators() -> list[Operator]:
-    """The blocks of the installed transformers, sorted by name; none if transformers is not installed. Imports no
+    """Returns the blocks of the installed transformers, sorted by name; [] if transformers is not installed. Imports no
     model."""
     spec = find_spec("transformers")
     if spec is None or not spec.submodule_search_locations:
@@ -86,7 +86,8 @@ def _imported(module: str) -> Any:
 
 
 def _config(parameter: inspect.Parameter, module: str, value: Value) -> tuple[str, str]:
-    """The source of a configuration whose sizes suit the value, and the line that imports it. Raises CannotBuild."""
+    """Returns the source of a configuration whose sizes suit the value, and the line that imports it. Raises
+    CannotBuild."""
     from transformers import PretrainedConfig
 
     home = module.replace(".modeling_", ".configuration_")

@@ -1,4 +1,5 @@
-"""Tasks of two to five crawled operators. Each operator is written for the output of the operator before it."""
+"""Composes tasks of two to five crawled operators. Each operator is written for the output of the operator before
+it."""
 
 from __future__ import annotations
 
@@ -21,12 +22,13 @@ _FLOATS = ("torch.float32", "torch.bfloat16", "torch.float16")
 
 
 def chainable(operators: list[Operator]) -> list[Operator]:
-    """The operators that can be composed: those of torch, not the blocks of transformers."""
+    """Returns the operators that can be composed: those of torch, not the blocks of transformers."""
     return [one for one in operators if one.source != "transformers"]
 
 
 def composed(operators: list[Operator], number: int, seed: int, target: str) -> TaskText | None:
-    """Task `number` of the stream; None if too few operators fitted. `operators` are the result of `chainable`."""
+    """Returns task `number` of the stream; None if too few operators fitted. `operators` are the result of
+    `chainable`."""
     random = Random(f"compose {seed} {number}")
     level = random.choices(list(LEVELS), list(LEVELS.values()))[0]
     at = value(random, target)
@@ -48,9 +50,8 @@ def composed(operators: list[Operator], number: int, seed: int, target: str) -> 
 def _next(
     draft: Draft, operators: list[Operator], at: Value, shapes: dict[str, Value], random: Random
 ) -> tuple[Operator, Value | None] | None:
-    """Append a fitting operator to the draft. Returns the operator and its output; the output is None if no operator
-    can follow. Returns None if no operator fits.
-    """
+    """Appends an operator that accepts `at` to the draft. Returns the operator and its output; the output is None if no
+    operator can follow. Returns None if no operator fits."""
     index = len(draft.uses)
     fitting = [one for one in operators if one.rank in (0, at.rank)]
     for operator in random.sample(fitting, min(TRIES, len(fitting))):

@@ -1,4 +1,4 @@
-"""Tasks that a served language model composes: the prompt, and how the model's answer is parsed."""
+"""Lets a served language model compose tasks: writes the prompt, and parses the model's answer."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ class Composer:
     compact: bool = False
 
     def ask(self, operators: list[Operator], number: int, seed: int, cancelled: Callable[[], bool]) -> TaskText:
-        """The task in the model's answer number `number`. Raises Unreadable, and the errors of the client."""
+        """Asks the model for answer number `number` and returns the task in it. Raises Unreadable, and the errors of
+        the client."""
         random = Random(f"composer {seed} {number}")
         if self.compact:
             # Greedy, because the questions already differ and samples of a small model are often broken.
@@ -70,9 +71,8 @@ def _explained(operators: list[Operator], random: Random) -> Message:
 
 
 def read_answer(answer: str, model: str, number: int, operators: Sequence[Operator] = ()) -> TaskText:
-    """The task in an answer; nothing is run. `operators` give the full name of each plain name, for the attribution.
-    Raises Unreadable.
-    """
+    """Parses an answer and returns its task; nothing is run. `operators` give the full name of each plain name, for the
+    attribution. Raises Unreadable."""
     fences = _FENCE.findall(answer)
     if not fences:
         raise Unreadable("no fence with a file")
@@ -99,7 +99,8 @@ def read_answer(answer: str, model: str, number: int, operators: Sequence[Operat
 
 
 def _full_names(operators: Sequence[Operator]) -> dict[str, str]:
-    """For each plain name the full name of an operator of torch, without overload; tensor methods take precedence."""
+    """Returns for each plain name the full name of an operator of torch, without overload; tensor methods take
+    precedence."""
     torch_names = sorted((one.name for one in operators if one.name.startswith("torch.")), reverse=True)
     whole = (".".join(name.split(".")[:3]) if name.startswith("torch.Tensor.") else name for name in torch_names)
     return {plain(name): name for name in whole}
@@ -113,8 +114,8 @@ def asked(
     cancelled: Callable[[], bool],
     unreadable: Callable[[str], None],
 ) -> Iterator[TaskText]:
-    """The tasks in the model's answers, one for each of `numbers`. If an answer contains no task, `unreadable` is
-    called with the reason instead."""
+    """Yields the tasks in the model's answers, one for each of `numbers`. If an answer contains no task, `unreadable`
+    is called with the reason instead."""
     for number in numbers:
         try:
             yield composer.ask(operators, number, seed, cancelled)

@@ -1,4 +1,5 @@
-"""Operators of torch by name. Each has a rule that writes a call of the operator for a value of a given shape."""
+"""Lists operators of torch by name. Each has a function that writes a call of the operator for a value of a given
+shape."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ class Operator:
 
 
 def torch_operators() -> list[Operator]:
-    """All operators of `torch.nn`, of `torch.nn.functional`, and tensor methods that have schemas."""
+    """Returns all operators of `torch.nn`, of `torch.nn.functional`, and tensor methods that have schemas."""
     return [*modules(), *functions(), *methods()]
 
 
@@ -158,7 +159,7 @@ def _method(name: str, schema: Any) -> Callable[[Value, Random], Use]:
 
 
 def arguments_of(function: Any, value: Value, random: Random) -> list[str]:
-    """The source of each argument of a constructor, without self. Raises CannotBuild."""
+    """Returns the source of each argument of a constructor, without self. Raises CannotBuild."""
     words = []
     for one in list(inspect.signature(function).parameters.values())[1:]:
         if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
@@ -170,7 +171,7 @@ def arguments_of(function: Any, value: Value, random: Random) -> list[str]:
 
 
 def forward_extra(kind: type[nn.Module], value: Value, random: Random) -> list[Extra]:
-    """The required tensors of `forward` after its first tensor. Raises CannotBuild."""
+    """Returns the required tensors of `forward` after its first tensor. Raises CannotBuild."""
     parameters = list(inspect.signature(kind.forward).parameters.values())[1:]
     needed = [one for one in parameters if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD]
     if not needed:
@@ -179,7 +180,7 @@ def forward_extra(kind: type[nn.Module], value: Value, random: Random) -> list[E
 
 
 def _written(one: inspect.Parameter, value: Value, random: Random) -> str | None:
-    """The source of the argument, or None to leave the argument out. Raises CannotBuild."""
+    """Returns the source of the argument, or None to leave the argument out. Raises CannotBuild."""
     if one.default is one.empty or one.name in GIVEN:
         return repr(argument(one.name, value, random))
     rule = OPTIONAL.get(one.name)
@@ -187,7 +188,7 @@ def _written(one: inspect.Parameter, value: Value, random: Random) -> str | None
 
 
 def _rank(name: str) -> int:
-    """The rank of the inputs that an operator requires, from its name: 3 for `…1d`, 4 for `…2d`, 5 for `…3d`, else 0
-    (any)."""
+    """Returns the rank of the inputs that an operator requires, from its name: 3 for `…1d`, 4 for `…2d`, 5 for `…3d`,
+    else 0 (any)."""
     end = name.lower()[-2:]
     return {"1d": 3, "2d": 4, "3d": 5}.get(end, 0)

@@ -1,4 +1,4 @@
-"""Chooses arguments from an operator's ATen schema, for builtin functions and tensor methods."""
+"""Chooses the arguments of builtin functions and tensor methods by their ATen schemas."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _NUMBERS = (0.3, 0.5, 1.5, 2.0)
 
 
 def functional_schemas(name: str) -> list[Any]:
-    """The schemas of those overloads of `aten::name` that take a tensor first, write to no argument and return tensors
-    only."""
+    """Returns the schemas of those overloads of `aten::name` that take a tensor first, write to no argument and return
+    tensors only."""
     return [
         schema
         for schema in torch._C._jit_get_schemas_for_operator(f"aten::{name}")
@@ -38,8 +38,8 @@ def functional_schemas(name: str) -> list[Any]:
 
 
 def operands(schema: Any, value: Value, random: Random) -> tuple[list[str], list[Extra]]:
-    """The sources of the arguments after the first, with {0}, {1}, … for further tensors, and these further tensors.
-    Raises CannotBuild."""
+    """Returns the sources of the arguments after the first, with {0}, {1}, … for further tensors, and these further
+    tensors. Raises CannotBuild."""
     words: list[str] = []
     extra: list[Extra] = []
     for one in schema.arguments[1:]:
@@ -64,7 +64,7 @@ def operands(schema: Any, value: Value, random: Random) -> tuple[list[str], list
 
 
 def _plain(kind: str) -> str:
-    """The name of a type without `Optional`: `Optional[int]` → `int`."""
+    """Returns the name of a type without `Optional`: `Optional[int]` → `int`."""
     return kind.removeprefix("Optional[").removesuffix("]") if kind.startswith("Optional[") else kind
 
 

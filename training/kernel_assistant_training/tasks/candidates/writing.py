@@ -1,4 +1,4 @@
-"""Writes calls of operators, one after another, as the text of a task, and runs the text on the meta device."""
+"""Writes calls of operators, one after another, as the source of a task, and runs the source on the meta device."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _IMPORTS = ("import torch", "import torch.nn.functional as F", "from torch impor
 
 @dataclass
 class Draft:
-    """A task under construction: the first input, which `draw` draws, and the calls `uses`. `links` has, by the index
-    of a call, the operands that are earlier values, by number. `firsts` are the indices of calls with several results,
-    of which only the first is passed on."""
+    """A task under construction: the first input, the expression `draw` that draws it, and the calls `uses`.
+    `links[index][number]` is the name of the earlier value that is further operand `number` of call `index`. `firsts`
+    are the indices of calls with several results, of which only the first is passed on."""
 
     first: Value
     draw: str
@@ -32,7 +32,7 @@ class Draft:
     firsts: set[int] = field(default_factory=set)
 
     def text(self, batch: int, head: tuple[str, ...] = ()) -> str:
-        """The source of the task, with the batch size `batch`; `head` are comment lines at its top."""
+        """Returns the source of the task, with the batch size `batch`; `head` are comment lines at its top."""
         inputs, body, inits = [("x0", Extra(self.first.shape[1:], self.draw))], [], []
         name = "x0"
         for index, use in enumerate(self.uses):
@@ -80,9 +80,8 @@ def batch_of(text: str) -> int | None:
 
 
 def on_meta(text: str) -> list[torch.Tensor]:
-    """Runs a text that this package wrote on the meta device, where nothing is computed, and returns its output
-    tensors. Raises TypeError if an output is no tensor, and the errors of torch.
-    """
+    """Runs a source that this package wrote on the meta device, where nothing is computed, and returns its output
+    tensors. Raises TypeError if an output is no tensor, and the errors of torch."""
     names: dict[str, Any] = {"__name__": "task"}
     with torch.device("meta"), warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")

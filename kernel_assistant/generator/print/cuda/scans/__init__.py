@@ -1,1 +1,1 @@
-"""Cumulative sums, products and extremes on CUDA."""
+"""Writes cumulative sums, products and extremes for CUDA."""

@@ -1,5 +1,5 @@
-"""Cumulative sums, products and extremes of rows: a block for each row, in tiles of N vectors a thread. Columns and
-short rows are in `threads.py`, few long rows in `split.py`.
+"""Writes cumulative sums, products and extremes of rows: a block scans each row, in tiles with `items` vectors for each
+thread. Scans of columns and short rows are in `threads.py`, of few long rows in `split.py`.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ def emit_scan_rows(nest: LoopNest, schedule: Schedule) -> tuple[KernelSource, La
 
 
 def follow(layout: VectorLayout, reverse: bool) -> None:
-    """Let the positions of a layout run in the direction of the scan: from the end if `reverse`."""
+    """Changes the positions of a layout to the direction of the scan: with `reverse` they count from the end."""
     layout.reverse, layout.at = reverse, "R - 1 - ({})" if reverse else "{}"
 
 
 def slack(layout: VectorLayout) -> str:
-    """C text that adds the number of positions behind the row that vectors reach, because the first vector may begin
-    before the row; "" if rows begin aligned.
+    """C text " + …" that adds the number of elements by which the first vector may begin before the row; "" if rows
+    begin aligned.
     """
     return f" + {layout.vec - 1}" if layout.shift is not None else ""
 
@@ -80,7 +80,7 @@ def slack(layout: VectorLayout) -> str:
 def write_tiles(
     body: StatementWriter, part: Pass, items: int, block: int, layout: VectorLayout, begin: str, end: str
 ) -> None:
-    """Write the loop over the tiles from `begin` to `end` of a row. The variables carry0, … hold the running values
+    """Writes the loop over the tiles from `begin` to `end` of a row. The variables carry0, … hold the running values
     before the current tile.
     """
     unit, nest, vec = body.unit, body.nest, layout.vec
@@ -131,7 +131,7 @@ def write_tiles(
 
 
 def sweep(unit: KernelSource, index: str, items: int, step: int) -> None:
-    """Open the loop over the vectors of a thread in one tile."""
+    """Begins the loop over the vectors of a thread in one tile."""
     unit.add("#pragma unroll")
     unit.open(f"for (int n = 0; n < {items}; ++n)")
     unit.add_if_used("e", f"const {index} e = first + tile + n * {step};")

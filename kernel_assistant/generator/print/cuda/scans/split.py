@@ -1,4 +1,4 @@
-"""Scans of few long rows: `parts` blocks share a row, in three launches (`totals.py`)."""
+"""Writes scans of few long rows: `parts` blocks share a row, in three launches (`totals.py`)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class _Rows:
         follow(self.layout, self.reverse)
 
     def _begin(self, name: str) -> tuple[KernelSource, StatementWriter]:
-        """Begin a kernel: declare the piece [begin, end) of row o, in whole tiles, that a block handles. Returns the
+        """Begins a kernel: declares the part [begin, end) of row o, in whole tiles, that a block handles. Returns the
         source and the writer of its statements.
         """
         nest, tile = self.nest, self.block * self.vec * self.items
@@ -95,7 +95,7 @@ class _Rows:
         return self._finish(unit)
 
     def results(self) -> tuple[KernelSource, Launch]:
-        """The launch that stores the results. Each part begins with the running values before it."""
+        """The launch that stores the results. Each part begins with the running values before this part."""
         unit, body = self._begin("scan_rows")
         for number, scan in enumerate(self.nest.scans):
             unit.add(f"{carry_type(scan)} carry{number} = {unit.buffer(total(number))}[blockIdx.x];")

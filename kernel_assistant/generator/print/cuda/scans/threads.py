@@ -1,4 +1,5 @@
-"""Cumulative sums, products and extremes in which a thread handles a column, a chunk of a column, or a short row."""
+"""Writes cumulative sums, products and extremes in which a thread handles a column, a chunk of a column, or a short
+row."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ from kernel_assistant.records import Launch
 
 
 def emit_scan_cols(nest: LoopNest, schedule: Schedule) -> Emitted:
-    """A thread for each column; with `chunk`, for each chunk of so many rows of a column, in three launches: the totals
-    of the chunks, the running values before each chunk, the results.
+    """Kernels in which a thread scans a column; with `chunk`, a chunk of so many rows of a column, in three launches:
+    the totals of the chunks, the running values before each chunk, the results.
     """
     columns = _ColumnThreads(nest, schedule)
     if not schedule["chunk"]:
@@ -55,7 +56,7 @@ class _ColumnThreads:
         return self._finish(unit)
 
     def results(self) -> tuple[KernelSource, Launch]:
-        """The launch that stores the results. Each chunk begins with the running values before it."""
+        """The launch that stores the results. Each chunk begins with the running values before this chunk."""
         unit = KernelSource(self.nest.prefix + "scan_cols", "cuda")
         body = self._begin(unit)
         started = {
@@ -67,7 +68,7 @@ class _ColumnThreads:
         return self._finish(unit)
 
     def _begin(self, unit: KernelSource) -> StatementWriter:
-        """Declare the position of this thread: rows [begin, end) of column e in row group o. Neighbouring threads have
+        """Declares the position of this thread: rows [begin, end) of column e in row group o. Neighbouring threads have
         neighbouring columns; behind the last column follow the columns of the next chunk or row group.
         """
         nest, chunk = self.nest, self.chunk
@@ -99,7 +100,7 @@ class _ColumnThreads:
         unit.add(f"int64_t base = {f'p * {self.chunk}' if self.chunk else '0'};")
 
     def _sweep(self, body: StatementWriter, stores: bool) -> None:
-        """Write the loop over the rows. Each iteration issues the loads of `unroll` rows before it uses them; a second
+        """Writes the loop over the rows. Each iteration issues the loads of `unroll` rows before it uses them; a second
         loop handles the rows that remain. With `stores`, the loop also writes the outputs; without, it only advances
         the scans' running values."""
         unit, unroll = body.unit, self.schedule["unroll"]
@@ -145,8 +146,8 @@ class _ColumnThreads:
 
 
 def _advance(inner: StatementWriter, scans: list[PrefixScan], results: bool) -> None:
-    """Write the step of each running value by one element; with `results`, also name the scans' values at that element,
-    for the statements that follow.
+    """Writes the step of each running value by one element; with `results`, also registers the scans' values at that
+    element, which later statements read.
     """
     unit = inner.unit
     for number, scan in enumerate(scans):
@@ -162,7 +163,7 @@ def _advance(inner: StatementWriter, scans: list[PrefixScan], results: bool) -> 
 
 
 def emit_scan_thread(nest: LoopNest, schedule: Schedule) -> tuple[KernelSource, Launch]:
-    """A kernel in which a thread scans each row, which is short."""
+    """A kernel in which a thread scans one short row, and its launch."""
     plan, block, vec = plan_passes(nest), schedule["block"], schedule["vec"]
     if len(plan.passes) > 1 or plan.stores:
         raise Unsupported("a scan by one thread after a reduction")
@@ -190,7 +191,7 @@ def emit_scan_thread(nest: LoopNest, schedule: Schedule) -> tuple[KernelSource, 
 
 
 def _vector(body: StatementWriter, part: Pass, layout: VectorLayout) -> None:
-    """Write the loads, the steps and the stores of the vector at `e`."""
+    """Writes the loads, the scan steps and the stores of the vector at position `e`."""
     unit, scans = body.unit, body.nest.scans
     group = VectorWriter(body, layout, "")
     group.declare(part.body)

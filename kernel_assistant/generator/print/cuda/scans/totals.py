@@ -1,5 +1,5 @@
-"""Scans in three launches: the totals of the parts of each row or column, the running values before each part, the
-results.
+"""Writes scans in three launches: the totals of the parts of each row or column, the running values before each part,
+the results.
 
 The totals are double (int64_t for integers) and combined in a fixed order, so that results do not vary from run to run.
 """
@@ -22,13 +22,13 @@ BATCH = 8
 
 def total(number: int) -> str:
     """The name of the scratch buffer of scan `number`. It has the totals of the parts, later the running values before
-    them.
+    each part.
     """
     return f"part_s{number}"
 
 
 def total_buffers(nest: LoopNest, shape: tuple[str, ...]) -> tuple[BufferSpec, ...]:
-    """The scratch buffers of all scans. `shape`: row groups, parts, columns."""
+    """The scratch buffers of all scans; `shape` is (row groups, parts, columns)."""
     return tuple(
         BufferSpec(name=total(number), dtype=SCRATCH[carry_type(scan)], shape=shape)
         for number, scan in enumerate(nest.scans)
@@ -37,7 +37,7 @@ def total_buffers(nest: LoopNest, shape: tuple[str, ...]) -> tuple[BufferSpec, .
 
 def before_parts(nest: LoopNest, threads: int, chunk: int = 0, parts: int = 0) -> tuple[KernelSource, Launch]:
     """The launch in which a block of `threads` threads for each row or column replaces the total of every part by the
-    running value before the part. There are `parts` parts, or one for each `chunk` elements.
+    running value before this part. There are `parts` parts, or one for each `chunk` elements.
     """
     unit = KernelSource(nest.prefix + "scan_before", "cuda")
     unit.add(f"const int64_t I = {unit.size(nest.size(nest.inner))};")
@@ -53,8 +53,8 @@ def before_parts(nest: LoopNest, threads: int, chunk: int = 0, parts: int = 0) -
 
 
 def _replace(unit: KernelSource, number: int, scan: PrefixScan, threads: int) -> None:
-    """Write the replacement for one scan: each thread joins its own totals, the block scans the joined ones, then each
-    thread goes through its own totals once more.
+    """Writes the replacement for one scan: each thread combines its own totals, the block scans the combined ones, then
+    each thread loops over its own totals once more.
     """
     kind, operator = carry_type(scan), OPERATOR[scan.kind]
     none = f"({kind}){identity(scan)}"

@@ -1,1 +1,1 @@
-"""Kernels that are written as a whole, not from a nest of loops."""
+"""Writes kernels from templates, not from a loop nest: attention, linear layers, recurrences."""

@@ -1,9 +1,9 @@
-"""Attention with few queries as one kernel: docs/language_models.md.
+"""Writes attention with few queries as one kernel; see docs/language_models.md.
 
 A cluster of blocks has all queries of one key head. Its warps divide the keys. For the keys that it has read, each warp
 keeps the largest score, the sum of the exponentials and the weighted sum of values, as in "Online normalizer
-calculation for softmax" (arXiv 1805.02867). In the end the warps of a block join their results in shared memory, then
-the blocks of the cluster do.
+calculation for softmax" (arXiv 1805.02867). In the end the warps of a block combine their results in shared memory,
+then the blocks of the cluster do.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ LOG2_E = literal(math.log2(math.e), "float")
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """How a block reads keys. `rows` queries read each key, a row of `width` elements of `element` bytes. A thread
-    loads `vector` elements at once; `unroll` keys are in flight."""
+    """How the kernel divides the work. Each key is a row of `width` elements of `element` bytes, and `rows` queries
+    read it. A cluster has `cluster` blocks of `warps` warps. A thread loads `vector` elements at once, with `unroll`
+    keys in flight."""
 
     rows: int
     width: int
@@ -73,7 +74,7 @@ class Tile:
 
     @property
     def registers(self) -> int:
-        """The estimated registers of a thread: for queries and sums, and for keys and values in flight."""
+        """The estimated number of registers of a thread: for queries and sums, and for keys and values in flight."""
         own = self.pieces * self.elements
         return 2 * self.rows * (own + 1) + 2 * self.unroll * math.ceil(own * self.element / 4) + self.unroll * self.rows
 
@@ -84,7 +85,7 @@ class Tile:
 
     @property
     def resident(self) -> int:
-        """The number of blocks that a multiprocessor has room for."""
+        """The number of blocks that fit on a multiprocessor at the same time."""
         return max(1, min(MOST_RESIDENT, REGISTERS // (self.registers + OTHER_REGISTERS)) // self.threads)
 
     @property
@@ -102,7 +103,7 @@ class Tile:
 
 
 def possible(attention: ShortAttention, clusters: Sequence[int]) -> Iterator[Tile]:
-    """All tiles that can be launched with these sizes of clusters."""
+    """All tiles with one of these cluster sizes whose kernels can be launched."""
     for cluster, warps, unroll in product(clusters, WARPS, UNROLLS):
         tile = _tile(attention, cluster, warps, unroll)
         if not tile.obstacle():
@@ -115,7 +116,8 @@ def _tile(attention: ShortAttention, cluster: int, warps: int, unroll: int) -> T
 
 
 def _vector(*views: View) -> int:
-    """The number of elements of one load: the largest with which each row of a head begins with a whole load."""
+    """The largest number of elements of one load (up to 16 bytes) with which all rows of keys and values consist of
+    whole, aligned loads; 1 if there is none."""
     vector = LOAD // DTYPE_BYTES[views[0].dtype]
     along = [pair for view in views for pair in zip(view.sizes[:-1], view.strides[:-1], strict=True)]
     steps: list[Size] = [stride for size, stride in along if size != 1] + [view.sizes[-1] for view in views]
@@ -160,7 +162,7 @@ class _AttentionWriter:
         return unit, unit.launch((size_text(blocks), "1", "1"), tile.threads)
 
     def _places(self) -> None:
-        """Write the declarations: constants, shared memory, and pointers to the keys and values of the head that this
+        """Writes the declarations: constants, shared memory, and pointers to the keys and values of the head that this
         thread reads.
         """
         unit, tile, attention = self.unit, self.tile, self.attention
@@ -180,7 +182,7 @@ class _AttentionWriter:
             unit.add(f"const {self.element}* const {name} = {unit.buffer(view.root)} + {offset};")
 
     def _at(self, view: View, item: str, head: str, row: str, column: str = "0") -> str:
-        """C text of the position of an element in the buffer of `view`."""
+        """C text of the position of element [item, head, row, column] in the buffer of `view`."""
         parts = [
             f"{self.unit.size(stride)} * ({index})" if stride != 1 else f"({index})"
             for index, stride in zip((item, head, row, column), view.strides, strict=True)
@@ -189,7 +191,7 @@ class _AttentionWriter:
         return " + ".join(parts) or "0"
 
     def _each(self, line: str, *loops: tuple[str, str]) -> None:
-        """Write a statement inside unrolled loops over (variable, count)."""
+        """Writes the statement `line` inside unrolled loops, one for each (variable, count)."""
         for name, count in loops:
             self.unit.add("#pragma unroll")
             self.unit.open(f"for (int {name} = 0; {name} < {count}; ++{name})")
@@ -198,7 +200,7 @@ class _AttentionWriter:
             self.unit.close()
 
     def _queries(self) -> None:
-        """Write the loads of this thread's elements of all queries. They are scaled by log2(e) too, so that the
+        """Writes the loads of this thread's elements of all queries. They are multiplied by log2(e) too, so that the
         exponentials of scores are powers of two.
         """
         unit, attention = self.unit, self.attention
@@ -220,12 +222,12 @@ class _AttentionWriter:
         unit.close()
 
     def _head(self, row: str) -> str:
-        """C text of the query head of a row."""
+        """C text of the query head to which number `row` of the queries of a key head belongs."""
         return f"head * {self.attention.group} + {row} / QUERIES"
 
     @property
     def _is_ragged(self) -> bool:
-        """Whether some threads have elements behind the end of a row."""
+        """Whether some threads would load elements behind the end of a row."""
         tile = self.tile
         return tile.width != tile.elements * tile.lanes * tile.pieces
 
@@ -298,8 +300,8 @@ class _AttentionWriter:
         unit.close()
 
     def _join_lanes(self) -> None:
-        """Write the code that joins the results of the threads of a warp, which read different keys, and leaves them in
-        shared memory.
+        """Writes the code that combines the results of the threads of a warp, which read different keys, and stores
+        them in shared memory.
         """
         unit = self.unit
         if self.tile.keys > 1:
@@ -339,8 +341,9 @@ class _AttentionWriter:
         unit.close()
 
     def _joined(self, count: str, top: str, total: str, value: str) -> None:
-        """Write the code that joins `count` partial results, which the texts `top`, `total` and `value` read by the
-        index `one`: it leaves their sums, scaled to the largest score of all, in the variables `all` and `value`.
+        """Writes the code that combines `count` partial results. `top`, `total` and `value` are C texts of partial
+        result number `one`: largest score, sum of exponentials, sum of values. The variables `all` and `value` hold the
+        combined sums.
         """
         unit = self.unit
         unit.add("float high = -INFINITY, all = 0, value = 0;")
@@ -353,8 +356,8 @@ class _AttentionWriter:
         unit.close()
 
     def _results(self) -> None:
-        """Write the code that joins the blocks of the cluster, each for some of the results. A query for which no key
-        is left gives 0.
+        """Writes the code that combines the results of the blocks of a cluster, each block for some elements of the
+        output. A query whose keys are all masked gives 0.
         """
         unit, tile, attention = self.unit, self.tile, self.attention
         unit.add("ka_cluster_barrier();" if tile.cluster > 1 else "__syncthreads();")

@@ -1,4 +1,4 @@
-"""Linear layers of few rows as one kernel: docs/language_models.md.
+"""Writes linear layers of few rows as one kernel; see docs/language_models.md.
 
 A block computes 16 outputs of one layer for eight rows; its warps divide K. Each thread reads eight neighbouring
 elements at once and gives them to two products of the tensor cores (m16n8k16). These sum over k in any order, as long
@@ -29,8 +29,8 @@ MOST_SHARED = 96 << 10
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How a block divides K among `warps` warps, each with `unroll` loads in flight: in registers or, with two
-    `stages` and more, in shared memory."""
+    """How a block divides the `width` elements of K among `warps` warps, each with `unroll` loads in flight: in
+    registers, or in shared memory if `stages` is at least 2."""
 
     width: int
     warps: int
@@ -43,7 +43,7 @@ class Split:
 
     @property
     def share(self) -> int:
-        """The number of elements of K that a warp has, in whole steps."""
+        """The number of elements of K that each warp handles, a multiple of STEP."""
         return -(-self.width // (self.warps * STEP)) * STEP
 
     @property
@@ -53,7 +53,7 @@ class Split:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all warps have equally many elements, and always `unroll` whole loads in flight."""
+        """Whether all warps handle equally many elements, and always have `unroll` whole loads in flight."""
         return self.width % self.share == 0 and self.share % (self.unroll * STEP) == 0
 
     def obstacle(self) -> str:
@@ -68,7 +68,7 @@ class Split:
 
 
 def possible(linears: Linears) -> Iterator[Split]:
-    """All useful divisions of K."""
+    """All divisions of K whose kernels can be launched, with work for each warp and stage."""
     for stages, warps, unroll in product(STAGES, WARPS, UNROLLS):
         split = Split(_width(linears), warps, unroll, stages)
         if not split.obstacle():
@@ -76,7 +76,7 @@ def possible(linears: Linears) -> Iterator[Split]:
 
 
 def tiles(linears: Linears) -> list[int]:
-    """The number of blocks of each layer, for eight rows."""
+    """The number of blocks of each layer for a group of eight rows."""
     return [-(-known_size(weight.sizes[0]) // OUTPUTS) for weight in linears.weights]
 
 
@@ -85,7 +85,8 @@ def _width(linears: Linears) -> int:
 
 
 def emit_linears(linears: Linears, schedule: Schedule, prefix: str) -> tuple[KernelSource, Launch]:
-    """The kernel and its launch. Raises Unsupported if the schedule has another form, or if it is of no use."""
+    """The kernel and its launch. Raises Unsupported if the schedule has another form, if the kernel cannot be launched,
+    or if warps or stages would be idle."""
     if schedule.form != "linears":
         raise Unsupported(f"schedule {schedule.form} for linear layers of few rows")
     split = Split(_width(linears), schedule["warps"], schedule["unroll"], schedule["stages"])
@@ -120,7 +121,7 @@ class _LinearsWriter:
         )
 
     def _choose(self) -> None:
-        """Write the choice of the layer, the rows and the first output of this block."""
+        """Writes the code that determines the layer, the rows and the first output of this block."""
         unit = self.unit
         blocks = [f"({unit.size(weight.sizes[0])} + {OUTPUTS - 1}) / {OUTPUTS}" for weight in self.linears.weights]
         unit.add(f"const unsigned blocks = {' + '.join(blocks)};")
@@ -141,7 +142,8 @@ class _LinearsWriter:
 
     @staticmethod
     def _of_layer(texts: list[str]) -> str:
-        """C text that selects the one of `texts`, one for each layer, that belongs to this block's layer."""
+        """C text that selects the element of `texts` that belongs to this block's layer; `texts` has one element for
+        each layer."""
         if len(set(texts)) == 1:
             return texts[0]
         chosen = "".join(f"layer == {number} ? {text} : " for number, text in enumerate(texts[:-1]))
@@ -167,7 +169,7 @@ class _LinearsWriter:
             unit.close()
 
     def _load(self) -> None:
-        """Write the loads for UNROLL steps from k on, with zeros behind the end."""
+        """Writes the loads for UNROLL steps from k on, with zeros behind the end."""
         unit, whole = self.unit, self.split.is_whole
         unit.add("#pragma unroll")
         unit.open("for (int u = 0; u < UNROLL; ++u)")
@@ -188,8 +190,8 @@ class _LinearsWriter:
         unit.close()
 
     def _through_stages(self) -> None:
-        """Write the loop in which copies to shared memory run some stages ahead. Each thread reads only elements that
-        it has copied itself.
+        """Writes the loop in which copies to shared memory are started some stages before they are used. Each thread
+        reads only elements that it has copied itself.
         """
         unit = self.unit
         unit.add("extern __shared__ uint4 ka_dynamic[];")
@@ -213,8 +215,8 @@ class _LinearsWriter:
         unit.close()
 
     def _copy(self, stage: str, begin: str) -> None:
-        """Write the code that begins to copy the weights and rows from column `begin` on, as one group of asynchronous
-        copies.
+        """Writes the code that starts the copies of weights and rows from column `begin` on, as one group of
+        asynchronous copies.
         """
         unit = self.unit
         unit.add("#pragma unroll")

@@ -1,4 +1,4 @@
-"""The steps of one recurrent layer as one kernel: docs/recurrent.md.
+"""Writes the steps of one recurrent layer as one kernel; see docs/recurrent.md.
 
 A cluster of blocks runs all steps of `batch` sequences in one direction. Each block has some of the hidden units; its
 weights stay in registers and shared memory, and after each step it writes the new h of its units into the shared memory
@@ -34,7 +34,7 @@ OTHER_REGISTERS = 56
 class Division:
     """How the rows of W_hh are divided among threads. A block has `units` hidden units. `lanes` threads share a unit:
     each has `columns` columns of the unit's rows, one row for each gate, in vectors of four. `width` is the length of a
-    row, rounded up."""
+    row, rounded up to whole vectors of all lanes."""
 
     hidden: int
     gates: int
@@ -87,12 +87,12 @@ class Division:
 
     @property
     def results(self) -> int:
-        """The number of sums of a gate that a thread has in the end, one for each of its batch elements."""
+        """The number of batch elements for which a thread has the sum of its gate after the sums over the lanes."""
         return max(1, self.padded_gates * self.batch // self.lanes)
 
     @property
     def peers(self) -> int:
-        """The number of blocks of the cluster to which a thread writes."""
+        """The number of blocks of the cluster to which a thread writes the new h."""
         return -(-self.cluster // self.padded_gates)
 
     @property
@@ -102,7 +102,7 @@ class Division:
 
     @property
     def resident(self) -> int:
-        """The number of blocks that a multiprocessor has room for."""
+        """The number of blocks that fit on a multiprocessor at the same time."""
         if self.shared:
             return 1
         registers = min(MOST_REGISTERS, self.registers + OTHER_REGISTERS)
@@ -122,7 +122,7 @@ class Division:
 
 
 def possible(hidden: int, gates: int, clusters: Sequence[int] = CLUSTERS) -> Iterator[Division]:
-    """All divisions that can be launched, each with as many weights in registers as there is room for."""
+    """All divisions whose kernels can be launched, each with as many weights in registers as possible."""
     for cluster, batch, lanes in product(clusters, BATCHES, LANES):
         divisions = [Division(hidden, gates, cluster, batch, lanes, held) for held in HELD]
         divisions = [one for one in divisions if not one.obstacle()]
@@ -132,7 +132,7 @@ def possible(hidden: int, gates: int, clusters: Sequence[int] = CLUSTERS) -> Ite
 
 @lru_cache(maxsize=64)
 def can_be_launched(hidden: int, gates: int) -> bool:
-    """Whether some GPU can run the steps of a layer."""
+    """Whether some GPU can run the steps of a layer with `hidden` units and `gates` gates."""
     return any(possible(hidden, gates))
 
 
@@ -172,7 +172,7 @@ class _RecurrenceWriter:
         return self.unit.buffer(view.root)
 
     def _chosen(self, views: list[View]) -> str:
-        """C text of the pointer to the view of this block's direction; `views` has one view for each direction."""
+        """C text of the pointer for this block's direction; `views` has one view for each direction."""
         texts = [self._pointer(view) for view in views]
         return texts[0] if len(texts) == 1 else f"back ? {texts[1]} : {texts[0]}"
 
@@ -192,8 +192,8 @@ class _RecurrenceWriter:
         return unit, unit.launch((blocks, "1", "1"), division.threads, str(division.shared))
 
     def _places(self) -> None:
-        """Write the declarations of what this thread computes: a hidden unit, columns of the unit's rows, and at the
-        end one of its gates.
+        """Writes the declarations of what this thread computes: a hidden unit, columns of the unit's rows, and finally
+        one of its gates.
         """
         unit, one = self.unit, self.division
         share = one.lanes // one.padded_gates
@@ -220,7 +220,7 @@ class _RecurrenceWriter:
             unit.add(f"const int item = part / {share // one.batch};")
 
     def _load(self) -> None:
-        """Write the loads of weights, bias and first states."""
+        """Writes the loads of weights, bias and initial states."""
         unit, one = self.unit, self.division
         vectors, held = one.vectors, one.in_registers
         element = ELEMENTS["cuda"][self.x.dtype]
@@ -277,7 +277,7 @@ class _RecurrenceWriter:
         self._read_gates("back ? steps - 1 : 0", "steps > 0")
 
     def _state(self, view: View | None, item: str, unit: str) -> str:
-        """C text of a first state, 0 outside of the tensor."""
+        """C text of an element of the initial state `view`, 0 outside the tensor or without initial state."""
         if view is None:
             return "0"
         back = " + back" if self.recurrence.directions == 2 else ""
@@ -290,14 +290,14 @@ class _RecurrenceWriter:
         self.unit.add(f"for (int m = 0; m < {self.division.results}; ++m) {line}")
 
     def _read_gates(self, step: str, condition: str) -> None:
-        """Write the loads of one step's result of the product with the input, into the array `given`."""
+        """Writes the loads of the input's part of the gates (W_ih · x) for one step into the array `given`."""
         exists = f"{condition} && unit < H && gate < {self.division.gates} && first + item + m < batch"
         batch, steps = (self.unit.size(stride) for stride in self.strides)
         index = f"(first + item + m) * {batch} + ({step}) * {steps}"
         self._for_results(f"given[m] = {exists} ? ka_get(x[{index}]) : 0;")
 
     def _sums(self) -> None:
-        """Write W_hh · h for all gates of the unit, over this thread's columns, then the sums over the lanes."""
+        """Writes W_hh · h for all gates of the unit, over this thread's columns, then the sums over the lanes."""
         unit, one = self.unit, self.division
         vectors, held, along = one.vectors, one.in_registers, one.columns // 4
         padded = one.padded_gates * one.batch
@@ -335,7 +335,7 @@ class _RecurrenceWriter:
             mask //= 2
 
     def _gates(self) -> None:
-        """Write the computation of the new state, and the stores of h to all blocks of the cluster."""
+        """Writes the computation of the new state, and the stores of h to all blocks of the cluster."""
         unit, one, kind = self.unit, self.division, self.recurrence.kind
         share = one.lanes // one.padded_gates
         unit.add("const int64_t t = back ? steps - 1 - step : step;")
@@ -375,7 +375,8 @@ class _RecurrenceWriter:
             unit.add("ka_cluster_wait();")
 
     def _of_gate(self, value: str, gate: int, share: int) -> str:
-        """C text of `value` in the lane that has gate number `gate` of the same unit and batch element."""
+        """C text that reads the variable `value` of the lane that has gate number `gate` of the same unit and batch
+        element."""
         lanes = self.division.lanes
         return f"__shfl_sync(~0u, {value}, {gate * share} + part, {lanes})"
 
@@ -417,7 +418,7 @@ class _RecurrenceWriter:
         return self.values.buffer(self.recurrence.results[number])
 
     def _last(self) -> None:
-        """Write the stores of the states after the last step."""
+        """Writes the stores of the final states after the last step."""
         for number, value in ((1, self._current), (2, "state[m]")):
             if number in self.recurrence.results:
                 view = self._output(number)
