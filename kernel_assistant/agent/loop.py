@@ -162,7 +162,7 @@ class Episode:
                 self.final = evaluation
         if not verified:
             return
-        winner = min(verified, key=lambda one: one.timing.candidate_ms if one.timing else NEVER)
+        winner = _fastest(verified)
         if len(verified) > 1:
             self.emit(Progress(phase="confirm", message="measuring the winner again on fresh samples"))
             winner = self._confirmed(tried.candidates[winner.candidate], until)
@@ -189,11 +189,11 @@ class Episode:
             self.final = None
 
     def _cut_short(self, reason: StopReason) -> StopReason:
-        """Returns the stop reason after the time ran out. A finalist that was confirmed before that becomes the
-        result."""
+        """Returns the stop reason after the time ran out. The fastest finalist that was confirmed before that becomes
+        the result."""
         tried = self._tried()
         if self._verified and not (self.final and self.final.correct):
-            self.final = self._verified[0]
+            self.final = _fastest(self._verified)
             tell_best(self.emit, tried.candidates[self.final.candidate], self.final, confirmed=True)
         if self.final is not None:
             return reason
@@ -207,6 +207,10 @@ class Episode:
         self._in_full.append(evaluation)
         tell(self.emit, self._steps_taken + 1, candidate, evaluation, best=False)
         return evaluation
+
+
+def _fastest(verified: Sequence[Evaluation]) -> Evaluation:
+    return min(verified, key=lambda one: one.timing.candidate_ms if one.timing else NEVER)
 
 
 def run_episode(

@@ -33,13 +33,13 @@ def set_in_file(path: Path, name: str, value: object, table: str = "") -> None:
 
 def unset_in_file(path: Path, name: str, table: str = "") -> bool:
     """Removes the line that sets `name` from a TOML file. Returns False if there is no such line. Raises UsageError if
-    the file is not valid TOML."""
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    written = _written(text, name, table)
-    if not line_of(text, written, table):
-        return False
-    _edit(path, lambda text: without_line(text, written, table))
-    return True
+    the file cannot be read or is not valid TOML."""
+
+    def change(text: str) -> str:
+        written = _written(text, name, table)
+        return without_line(text, written, table) if line_of(text, written, table) else text
+
+    return _edit(path, change)
 
 
 def _written(text: str, name: str, table: str) -> str:
@@ -48,8 +48,9 @@ def _written(text: str, name: str, table: str) -> str:
     return hyphened if line_of(text, hyphened, table) else name
 
 
-def _edit(path: Path, change: Callable[[str], str]) -> None:
-    """Replaces a file's text by `change(text)`. Raises UsageError unless the text is valid TOML before and after."""
+def _edit(path: Path, change: Callable[[str], str]) -> bool:
+    """Replaces a file's text by `change(text)`. Returns whether they differ; if not, the file is not written. Raises
+    UsageError unless the text is valid TOML before and after."""
     try:
         text = path.read_text(encoding="utf-8") if path.is_file() else ""
         tomllib.loads(text)
@@ -57,7 +58,10 @@ def _edit(path: Path, change: Callable[[str], str]) -> None:
         tomllib.loads(after)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"cannot edit {path}: {error}", "mend that file, or write the line by hand") from error
+    if after == text:
+        return False
     write_atomically(path, after.encode())
+    return True
 
 
 def _is_number(text: str) -> bool:

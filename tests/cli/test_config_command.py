@@ -44,6 +44,17 @@ def test_what_is_set_holds_until_it_is_unset(home, monkeypatch):
     assert again.returncode == 2 and again.stderr.startswith(f"error: {path} does not set free_wins\nnext: ")
 
 
+def test_a_project_file_in_another_encoding_is_named(home):
+    path = home / "pyproject.toml"
+    path.write_bytes(b"# caf\xe9\n")
+    for words in (("set", "target", "cpu"), ("unset", "target")):
+        done = run_here("config", *words, "--project")
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
+        assert str(path) in done.stderr
+    assert path.read_bytes() == b"# caf\xe9\n"
+
+
 def test_the_project_goes_over_the_user_and_a_variable_over_both(home, monkeypatch):
     monkeypatch.delenv("KERNEL_ASSISTANT_TARGET")
     (home / "pyproject.toml").write_text('[project]\nname = "x"  # kept\n\n[tool.other]\na = 1\n')

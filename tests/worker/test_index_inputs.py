@@ -46,6 +46,15 @@ def test_the_graph_says_what_an_input_indexes(function: object, size: str | None
     assert [str(one) for one in moved.get("x1", [])] == ([size] if size else [])
 
 
+def test_a_mask_stands_for_all_of_its_dimensions() -> None:
+    node = {"name": "n0", "op": "index.Tensor", "args": ["%x0", ["%x1", "%x2"]], "kwargs": {}}
+    shapes = {"x0": ("B", "7", "9"), "x1": ("B", "7"), "x2": ("K",)}
+    dtypes = {"x0": "f32", "x1": "bool", "x2": "i64"}
+    inputs = [{"name": name, "spec": {"dtype": dtypes[name], "shape": shape}} for name, shape in shapes.items()]
+    graph = {"inputs": inputs, "nodes": [{**node, "spec": {"dtype": "f32", "shape": ("K",)}}]}
+    assert index_bounds(graph) == {"x2": ["9"]}
+
+
 @given(
     st.lists(st.integers(-5, 7), min_size=1, max_size=12),
     *[st.integers(1, 12)] * 2,

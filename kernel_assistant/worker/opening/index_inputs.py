@@ -93,6 +93,12 @@ class _Shapes:
         return shape[position] if -len(shape) <= position < len(shape) else 0
 
 
+    def indexed(self, index: Any) -> int:
+        """The number of dimensions that an index of a list of indices stands for: 1, or the dimensions of a mask."""
+        spec = self._specs.get(index[1:], {}) if isinstance(index, str) else {}
+        return len(spec["shape"]) if spec.get("dtype") == "bool" else 1
+
+
 def _argument(node: Mapping[str, Any], position: int, name: str) -> Any:
     return node["args"][position] if position < len(node["args"]) else node["kwargs"].get(name)
 
@@ -113,12 +119,13 @@ def _embedding(node: Mapping[str, Any], shapes: _Shapes) -> Indexed:
 
 
 def _tensors(node: Mapping[str, Any], shapes: _Shapes) -> Indexed:
-    """Rule of index and index_put, whose list of indices has a tensor or None for each dimension of the operand. Yields
-    each index, and the size of the dimension that it indexes."""
-    items = _argument(node, 1, "indices")
-    for dim, item in enumerate(items if isinstance(items, list | tuple) else ()):
+    """Rule of index and index_put, whose list of indices has a tensor or None for each dimension of the operand; a mask
+    stands for as many dimensions as it has. Yields each index, and the size of the dimension that it indexes."""
+    items, dim = _argument(node, 1, "indices"), 0
+    for item in items if isinstance(items, list | tuple) else ():
         if item is not None:
             yield item, shapes.size(_argument(node, 0, "self"), dim)
+        dim += shapes.indexed(item)
 
 
 def _classes(node: Mapping[str, Any], shapes: _Shapes) -> Indexed:
