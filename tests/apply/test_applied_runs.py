@@ -497,6 +497,34 @@ expect("")
     python(START + code, model.parent)
 
 
+def test_a_call_that_came_twice_finds_its_launcher_by_one_comparison(applied: Path, python: Python) -> None:
+    code = """
+import gc
+torch.set_grad_enabled(False)
+expect("")
+guard = next(one for one in gc.get_objects() if type(one).__name__ == "Guard")
+looked_up = guard._looked_up
+searches = []
+guard._looked_up = lambda *values: searches.append(values) or looked_up(*values)
+expect("")
+assert not searches
+expect("tensor type", lambda: module(torch._neg_view(-x)), plain(module, x))
+
+# Launchers of before are not counted any more, so they are not used any more.
+for _ in range(2):
+    model_kernels.reset_counters()
+    for _ in range(5):
+        module(x)
+    assert model_kernels.counters()["Gate"]["kernel"] == 5
+counted = model_kernels.counters()["Gate"]
+
+guard._reproducible = False
+torch.use_deterministic_algorithms(True)
+expect("deterministic")
+"""
+    python(START + code, applied.parent)
+
+
 def test_what_is_right_at_the_declared_sizes_only_runs_at_these_only(model: Path, result: Path, python: Python) -> None:
     change(result / "evaluation.json", sizes="declared", elsewhere="crashed: …")
     apply_result(result, model)

@@ -109,13 +109,19 @@ def test_a_launcher_stored_without_gradients_is_not_found_with_them() -> None:
 
 def test_the_newest_launchers_are_kept_until_too_many_came() -> None:
     launchers: LaunchersByLayout[int] = LaunchersByLayout()
-    sizes = [torch.zeros(size) for size in range(1, MOST_STORED + 2)]
+    sizes = [torch.zeros(size) for size in range(1, 2 * MOST_STORED + 2)]
+
+    def known() -> list[int]:
+        return [number for number, value in enumerate(sizes) if launchers.find([value]) == number]
+
     for number, value in enumerate(sizes):
         launchers.store([value], number)
-    known = [number for number, value in enumerate(sizes) if launchers.find([value]) == number]
-    assert known == list(range(MOST_STORED - MOST, MOST_STORED))
+    often, last = list(range(MOST_STORED - MOST + 1, MOST_STORED)), 2 * MOST_STORED - 1
+    assert known() == [*often, last]
     launchers.clear()
-    assert launchers.find([sizes[MOST_STORED - 1]]) is None
+    assert known() == []
+    launchers.store([sizes[0]], 0)
+    assert known() == [0]
 
 
 def test_tensors_that_are_there_twice_have_no_launcher() -> None:

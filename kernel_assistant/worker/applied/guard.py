@@ -142,7 +142,7 @@ class Guard:
             return "gradient"
         parts: list[Any] = [layout]
         for tensor in given:
-            if type(tensor) not in PLAIN or tensor.layout is not _STRIDED:
+            if type(tensor) not in PLAIN or tensor.layout is not _STRIDED or tensor.is_neg():
                 return "tensor type"
             if grad and tensor.requires_grad:
                 return "gradient"
@@ -152,7 +152,7 @@ class Guard:
         if launch is None:
             return self._remember(key, tensors)
         if isinstance(launch, AppliedLauncher):
-            # At its second call: others come once.
+            # Not at the first call with these sizes: many come only once.
             with _lock:
                 if self._launches.get(key) is launch:
                     watched.launchers.store(tensors, launch)
@@ -206,8 +206,16 @@ class Guard:
     def _forget(self) -> None:
         """Forget all launchers. The caller holds `_lock`."""
         self._launches.clear()
-        for watched in tuple(self._watched.values()):
+        for watched in self._alive():
             watched.launchers.clear()
+
+    def _alive(self) -> list[InstanceVerdict]:
+        """The verdicts of all instances that were called."""
+        while True:
+            try:
+                return list(self._watched.values())
+            except RuntimeError:  # an instance was collected meanwhile
+                continue
 
     def _watch(self, module: torch.nn.Module) -> InstanceVerdict:
         held = [value["spec"]["shape"] for value in self.contract.inputs if value["kind"] != "input"]

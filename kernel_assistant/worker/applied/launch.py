@@ -147,8 +147,10 @@ class AppliedLauncher:
             if held is not None and not _capturing():
                 scratch = arena(self._device, stream, self._scratch[-1])
                 graph = held.on(scratch, stream, self._bound)
+            elif self._scratch[-1] or self._viewed:
+                scratch = self._bytes(self._scratch[-1])
             else:
-                scratch = self._bytes(self._scratch[-1]) if self._scratch[-1] else _NOTHING
+                scratch = _NOTHING
             base, offsets, known = scratch.data_ptr(), self._scratch, self._addresses
             if known[0] != base or known[1] is not offsets:
                 known = self._addresses = base, offsets, [base + offset for offset in offsets[:-1]]

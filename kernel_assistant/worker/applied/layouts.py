@@ -13,8 +13,8 @@ import torch
 
 #: Classes of tensors that kernels take.
 PLAIN = (torch.Tensor, torch.nn.Parameter)
-#: Launchers of an instance that are found by one comparison, and how many layouts are tried to be stored before nothing
-#: more is: a program whose sizes change all the time gains nothing.
+#: The number of launchers of an instance that are found by one comparison. After MOST_STORED calls with other layouts,
+#: only each MOST_STORED-th is stored: a program whose sizes change all the time gains nothing.
 MOST, MOST_STORED = 4, 64
 
 Launcher = TypeVar("Launcher")
@@ -27,7 +27,7 @@ class LaunchersByLayout(Generic[Launcher]):
 
     def __init__(self) -> None:
         self._known: tuple[tuple[Callable[..., bool], bool, Launcher], ...] = ()
-        self._stored = 0
+        self._offered = 0
 
     def find(self, values: Sequence[Any]) -> Launcher | None:
         """The launcher that was stored for tensors with this layout, if all values are such tensors."""
@@ -38,18 +38,18 @@ class LaunchersByLayout(Generic[Launcher]):
         return None
 
     def store(self, tensors: Sequence[torch.Tensor], launcher: Launcher) -> None:
-        """Store the launcher of a call that was accepted; if there are too many, the oldest one goes."""
-        if self._stored >= MOST_STORED:
+        """Stores the launcher of a call that was accepted; if there are too many, the oldest one goes."""
+        self._offered += 1
+        if self._offered > MOST_STORED and self._offered % MOST_STORED:
             return
-        self._stored += 1
         guards = _guards(tensors)
         # They refuse a tensor that is there twice.
         if guards is not None and guards.check(*tensors):
             self._known = (*self._known[1 - MOST :], (guards.check, _grad_enabled(), launcher))
 
     def clear(self) -> None:
-        """Forget all launchers."""
-        self._known = ()
+        """Forgets all launchers."""
+        self._known, self._offered = (), 0
 
 
 class ParameterLayouts:
@@ -69,7 +69,7 @@ class ParameterLayouts:
         known = self._known.get(mode)
         if known is not None and known[0].check(*tensors):
             return known[1]
-        if not all(type(tensor) in PLAIN and tensor.layout is torch.strided for tensor in tensors):
+        if not all(map(_is_plain, tensors)):
             return None
         key = LayoutKey(tensors)
         guards = _guards(tensors)
@@ -94,6 +94,10 @@ class LayoutKey:
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, LayoutKey) and self._parts == other._parts)
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return type(tensor) in PLAIN and tensor.layout is torch.strided and not tensor.is_neg()
 
 
 def layout_of(tensor: torch.Tensor) -> tuple[Any, ...]:

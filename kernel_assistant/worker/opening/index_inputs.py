@@ -92,7 +92,6 @@ class _Shapes:
         position = dim if isinstance(dim, int) else 0
         return shape[position] if -len(shape) <= position < len(shape) else 0
 
-
     def indexed(self, index: Any) -> int:
         """The number of dimensions that an index of a list of indices stands for: 1, or the dimensions of a mask."""
         spec = self._specs.get(index[1:], {}) if isinstance(index, str) else {}

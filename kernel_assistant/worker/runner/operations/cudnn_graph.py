@@ -33,7 +33,7 @@ MOST_NOTES = 32
 VIRTUAL = 100
 ALIGNMENT = 16
 #: Most descriptors of operands' addresses that are kept for each plan.
-MOST_PACKS = 8
+MOST_PACKS = 128
 #: Most plans that are not reproducible.
 MOST_IRREPRODUCIBLE = 3
 LEAST_WORKSPACE = 512 << 20
@@ -116,8 +116,9 @@ class _Graph:
         return self._made(PLAN, (400, HANDLE, [self.library.handle()]), (401, DESCRIPTOR, [configuration]))
 
     def _attempt(self, plan: c_void_p) -> Callable[[Words, int], int]:
-        """A function that runs a plan. The operands' addresses are in a descriptor. The last MOST_PACKS descriptors are
-        kept: making one takes the host 4 µs, and a program's tensors are often where they were in an earlier call."""
+        """A function that runs a plan. The operands' addresses are in a descriptor. The MOST_PACKS descriptors that
+        were made last are kept: making one takes the host 4 µs, and a program's tensors are often where they were in an
+        earlier call. All equal convolutions of a process share them."""
         library, lib, handle = self.library, self.library.lib, self.library.handle()
         positions = [self.launch.fields.index(field) for field in self.fields]
         scratch = len(self.launch.fields)
