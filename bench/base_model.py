@@ -20,6 +20,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from bench.harness import Row, RowFile
 from kernel_assistant.environment.builds.headers import shipped
 from kernel_assistant.serving.template import write_call
 from kernel_assistant.session.training_run import TrainingCommand, ask
@@ -49,10 +51,7 @@ from kernel_assistant_training.ppo.updates.update import UpdateOptions
 from tests.base.models import MARKS, TEMPLATE, vocabulary
 
 #: Sizes of the models; 7b is that of Mistral 7B (7.24 B parameters).
-SHAPE = (
-    *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
-    *("num_attention_heads", "num_key_value_heads"),
-)
+SHAPE = "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads".split()
 SIZES = {"7b": (32000, 4096, 14336, 32, 32, 8), "tiny": (4000, 64, 128, 2, 4, 2)}
 #: Characters of Python sources on which the vocabulary is trained.
 CORPUS = {"7b": 30_000_000, "tiny": 2_000_000}
@@ -60,13 +59,13 @@ CORPUS = {"7b": 30_000_000, "tiny": 2_000_000}
 SAMPLED = 16
 
 
-def make_base(folder: Path, size: str, family: str, device: torch.device) -> None:
+def make_base(folder: Path, size: str, device: torch.device) -> None:
     """Writes a model with random weights in bfloat16, and a byte-level vocabulary of the standard library's sources."""
     folder.mkdir(parents=True)
     shape = dict(zip(SHAPE, SIZES[size], strict=True))
     tokenizer = vocabulary(folder, TEMPLATE, shape["vocab_size"], _sources(CORPUS[size]))
     end = tokenizer.token_to_id(MARKS[-1])
-    known = AutoConfig.for_model(family, **shape, max_position_embeddings=131072, eos_token_id=end)
+    known = AutoConfig.for_model("llama", **shape, max_position_embeddings=131072, eos_token_id=end)
     torch.manual_seed(0)
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
@@ -145,9 +144,7 @@ class Driven:
 
     def decode(self, asked: Sequence[GenerationRequest]) -> list[Reply]:
         began = time.monotonic()
-        begun = self._engine.decode(
-            [GenerationRequest(one.prompt, one.temperature, one.seed, SAMPLED) for one in asked]
-        )
+        begun = self._engine.decode([replace(one, most=SAMPLED) for one in asked])
         sampled = time.monotonic()
         replies = [self._ended(one, reply) for one, reply in zip(asked, begun, strict=True)]
         self._spent["sampled"] += sum(len(one.ids) for one in begun)
@@ -173,11 +170,8 @@ class Driven:
         if begun.ended:
             return begun
         ids = [*begun.ids, *self._script.call([*asked.prompt, *begun.ids])][: asked.most]
-        rows = PaddedBatch.of(
-            [ReplySpans((*asked.prompt, *ids), ((len(asked.prompt), len(ids)),), (0.0,) * len(ids))],
-            [0],
-            self._actor.device,
-        )
+        spans = ReplySpans((*asked.prompt, *ids), ((len(asked.prompt), len(ids)),), (0.0,) * len(ids))
+        rows = PaddedBatch.of([spans], [0], self._actor.device)
         with torch.no_grad():
             logprobs = self._actor(rows.ids, rows.actions).logprobs[rows.actions].tolist()
         return Reply(ids, [*begun.logprobs, *logprobs[len(begun.ids) :]], ids[-1] in self._script.ends, [])
@@ -185,10 +179,8 @@ class Driven:
     def _peak(self, what: str, **more: float) -> None:
         """Writes a line with the peak memory in GiB since the last such line."""
         if torch.cuda.is_available():
-            memory = {
-                "allocated": torch.cuda.max_memory_allocated() / 2**30,
-                "reserved": torch.cuda.max_memory_reserved() / 2**30,
-            }
+            known = {"allocated": torch.cuda.max_memory_allocated(), "reserved": torch.cuda.max_memory_reserved()}
+            memory = {name: count / 2**30 for name, count in known.items()}
             torch.cuda.reset_peak_memory_stats()
         else:
             memory = {"resident": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}
@@ -198,9 +190,8 @@ class Driven:
 
 def train(options: argparse.Namespace) -> None:
     """The training run, in the process that gets killed."""
-    subject = next(
-        one for one in islice(subjects(1, options.target), 200) if one.answers[0].schedule.form == "pointwise"
-    )
+    some = islice(subjects(1, options.target), 200)
+    subject = next(one for one in some if one.answers[0].schedule.form == "pointwise")
     task = of_graph(subject.graph, options.target)
     real: Any = vars(policy_model)["engine"]
 
@@ -231,16 +222,16 @@ def watch(options: argparse.Namespace, words: list[str]) -> dict[str, Any]:
     summary."""
     began = time.monotonic()
     command = [sys.executable, "-m", "bench.base_model", "--train", *words]
-    metrics = options.out / "run" / "metrics.jsonl"
+    metrics = RowFile(options.out / "run" / "metrics.jsonl")
     first = subprocess.Popen(command)
-    while first.poll() is None and len(_lines(metrics)) <= options.kill_after:
+    while first.poll() is None and len(metrics.read()) <= options.kill_after:
         time.sleep(0.2)
     time.sleep(options.kill_seconds)
     if first.poll() is not None:
         raise SystemExit(f"it ended by itself, with {first.returncode}")
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
-    known, killed = len(_lines(metrics)), time.monotonic()
+    known, killed = len(metrics.read()), time.monotonic()
     again = subprocess.Popen(command)
     while again.poll() is None:
         if time.monotonic() - began > options.seconds:
@@ -250,15 +241,21 @@ def watch(options: argparse.Namespace, words: list[str]) -> dict[str, Any]:
 
 
 def summary(options: argparse.Namespace, known: int, code: int, killed: float, seconds: float) -> dict[str, Any]:
-    lines = [one for one in _lines(options.out / "run" / "metrics.jsonl") if one["step"]]
-    costs = _lines(options.out / "costs.jsonl")
-    plays = [one for one in costs if one["what"] == "play"]
-    steps = [one["step"] for one in lines]
+    run = options.out / "run"
+    lines = [one for one in RowFile(run / "metrics.jsonl").read() if one["step"]]
+    costs = RowFile(options.out / "costs.jsonl").read()
+    plays, steps = [one for one in costs if one["what"] == "play"], [one["step"] for one in lines]
+    newest = max(run.glob("checkpoint-??????"))
+
+    def means(**columns: str) -> Row:
+        found = {name: [float(one[column]) for one in lines if column in one] for name, column in columns.items()}
+        return {name: round(sum(values) / max(len(values), 1), 4) for name, values in found.items()}
+
+    found = {(one["what"], name) for one in costs for name in ("allocated", "reserved", "resident") if name in one}
     peaks = {
         f"{what}_{name}_gib": round(max(one[name] for one in costs if one["what"] == what), 2)
-        for what in ("play", "update")
-        for name in ("allocated", "reserved", "resident")
-        if any(name in one for one in costs)
+        for what, name in sorted(found)
+        if what != "start"
     }
     return {
         "exit_code": code,
@@ -269,32 +266,13 @@ def summary(options: argparse.Namespace, known: int, code: int, killed: float, s
         "seconds": round(seconds, 1),
         **peaks,
         "longest_episode_tokens": max((one["episode_tokens"] for one in lines), default=0),
-        "turns": _mean(lines, "episode_turns"),
-        "pass_rate": _mean(lines, "pass_rate"),
-        "trained_tokens_per_s": _mean(lines, "tokens_per_s"),
-        "update_seconds": _mean(lines, "update_seconds"),
+        **means(turns="episode_turns", pass_rate="pass_rate", trained_tokens_per_s="tokens_per_s"),
+        **means(update_seconds="update_seconds"),
         "sampled_tokens_per_s": _rate(plays, "sampled", "sample_seconds"),
         "prompt_tokens_per_s_with_sampling": _rate(plays, "prompts", "sample_seconds"),
-        "judge_seconds": _mean(lines, "judge_seconds"),
-        "kl_sampler": _mean(lines, "kl_sampler"),
-        "ratio_left_out_share": _mean(lines, "ratio_left_out_share"),
-        "checkpoint_mib": round(sum(f.stat().st_size for f in _newest(options.out / "run").rglob("*")) / 2**20, 1),
+        **means(**{name: name for name in ("judge_seconds", "kl_sampler", "ratio_left_out_share")}),
+        "checkpoint_mib": round(sum(file.stat().st_size for file in newest.rglob("*")) / 2**20, 1),
     }
-
-
-def _newest(folder: Path) -> Path:
-    return max(folder.glob("checkpoint-??????"))
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    if not path.is_file():
-        return []
-    return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
-
-
-def _mean(lines: Sequence[dict[str, Any]], name: str) -> float:
-    values = [float(one[name]) for one in lines if name in one]
-    return round(sum(values) / max(len(values), 1), 4)
 
 
 def _rate(lines: Sequence[dict[str, Any]], what: str, seconds: str) -> float:
@@ -307,7 +285,6 @@ def main(words: list[str]) -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--base", type=Path, required=True, help="where the model is made, unless it is there")
     parser.add_argument("--size", choices=SIZES, default="7b")
-    parser.add_argument("--family", choices=("llama", "qwen2"), default="llama")
     parser.add_argument("--target", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--updates", type=int, default=20)
     parser.add_argument("--episodes", type=int, default=1)
@@ -323,7 +300,7 @@ def main(words: list[str]) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     if not options.base.is_dir():
-        make_base(options.base, options.size, options.family, torch.device(options.target))
+        make_base(options.base, options.size, torch.device(options.target))
         torch.cuda.empty_cache()
     made = round(time.monotonic() - began, 1)
     summary = {"made_seconds": made, **watch(options, words)}

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import os
 import tempfile
-import threading
 import time
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 from bench.figures import Figure, Settings
-from bench.subjects import KERNELS, trivial
-from kernel_assistant.environment.builds.compile import Binary, Compiler
-from kernel_assistant.sandbox.choose import choose
-from kernel_assistant.targets.detect import detect
+from bench.subjects import KERNELS, built, compiler, trivial
+from kernel_assistant.environment.builds.compile import Compiler
 
 
 def measure(settings: Settings) -> list[Figure]:
     count = settings.count(9, 3)
-    with tempfile.TemporaryDirectory(prefix="ka-bench-") as folder:
-        compiler = Compiler(detect(settings.target), choose("auto"), Path(folder), threading.Event())
-        _build(compiler, settings.target, -1)
-        cold = median([_build(compiler, settings.target, mark) for mark in range(count)])
-        cached = median([_build(compiler, settings.target, mark) for mark in range(count)])
+    with compiler(settings.target) as (using, _):
+        _build(using, settings.target, -1)
+        cold = median([_build(using, settings.target, mark) for mark in range(count)])
+        cached = median([_build(using, settings.target, mark) for mark in range(count)])
     inline = _load_inline(settings.target)
     return [
         Figure("cold build", cold, "s", f"median of {count}, in the sandbox, cache empty"),
@@ -33,13 +28,10 @@ def measure(settings: Settings) -> list[Figure]:
     ]
 
 
-def _build(compiler: Compiler, target: str, mark: int) -> float:
+def _build(using: Compiler, target: str, mark: int) -> float:
     began = time.perf_counter()
-    built = compiler.build(trivial(target, mark))
-    elapsed = time.perf_counter() - began
-    if not isinstance(built, Binary):
-        raise RuntimeError(built.diagnostics[0].message)
-    return elapsed
+    built(using, trivial(target, mark))
+    return time.perf_counter() - began
 
 
 def _load_inline(target: str) -> float:
@@ -51,10 +43,7 @@ def _load_inline(target: str) -> float:
             device = torch.cuda.get_device_capability()
             os.environ["TORCH_CUDA_ARCH_LIST"] = f"{device[0]}.{device[1]}"
             text = (KERNELS / "load_inline.cu").read_text()
-            sources: dict[str, Any] = {
-                "cpp_sources": "torch::Tensor twice(torch::Tensor x);",
-                "cuda_sources": text,
-            }
+            sources: dict[str, Any] = {"cpp_sources": "torch::Tensor twice(torch::Tensor x);", "cuda_sources": text}
         else:
             text = (KERNELS / "load_inline.cpp").read_text()
             sources = {"cpp_sources": text, "extra_cflags": ["-O3", "-march=native", "-fopenmp"]}

@@ -3,8 +3,6 @@ count."""
 
 from __future__ import annotations
 
-import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,11 +10,8 @@ from statistics import median
 from typing import Any
 
 from bench.figures import Figure, Settings
-from bench.subjects import trivial
-from kernel_assistant.environment.builds.compile import Binary, Compiler
+from bench.subjects import built, compiler, trivial
 from kernel_assistant.records import to_builtins
-from kernel_assistant.sandbox.choose import choose
-from kernel_assistant.targets.detect import detect
 
 COUNT = 64
 
@@ -25,12 +20,10 @@ def measure(settings: Settings) -> list[Figure]:
     import torch
 
     candidate = trivial(settings.target, count=COUNT)
-    with tempfile.TemporaryDirectory(prefix="ka-bench-") as folder:
-        built = Compiler(detect(settings.target), choose("auto"), Path(folder), threading.Event()).build(candidate)
-        if not isinstance(built, Binary):
-            raise RuntimeError(built.diagnostics[0].message)
-        binary = Path(folder, built.name)
-        binary.write_bytes(built.content)
+    with compiler(settings.target) as (using, folder):
+        made = built(using, candidate)
+        binary = folder / made.name
+        binary.write_bytes(made.content)
         device = torch.device("cuda", 0) if settings.target == "cuda" else torch.device("cpu")
         calls = _calls(to_builtins(candidate.plan), binary, device)
         with torch.no_grad():
@@ -83,14 +76,14 @@ def _cost(call: Callable[[], object], device: Any, settings: Settings) -> float:
     """Median seconds of a call, over blocks of 1000."""
     import torch
 
+    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+
     def block() -> float:
-        if device.type == "cuda":
-            torch.cuda.synchronize()
+        wait()
         began = time.perf_counter()
         for _ in range(1000):
             call()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
+        wait()
         return (time.perf_counter() - began) / 1000
 
     block()

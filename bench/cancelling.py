@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import psutil
@@ -24,6 +24,7 @@ from kernel_assistant.serving.endpoint import close, local_engine
 from kernel_assistant.serving.llama.embedded import EmbeddedModel, Sampling
 from kernel_assistant.serving.registry import SHIPPED, SHIPPED_NAME, find
 
+Value = TypeVar("Value")
 AIM: tuple[Any, float] = ("≤", 1.0)
 ENTRY = {"cpu": "  #pragma omp parallel for\n", "cuda": "  __shared__ float part[8];\n"}
 #: Reads memory on CUDA, because a volatile variable would be kept in a register and the loop removed.
@@ -46,15 +47,13 @@ def measure(settings: Settings) -> list[Figure]:
     figures = []
     for name, candidate, busy in (("compile", compiling, _compiles), ("kernel that never ends", endless, _spins)):
         seconds = [_evaluation(target, candidate, busy) for _ in range(repeats)]
-        figures.append(
-            Figure(f"cancel of a {name}", median(seconds), "s", f"median of {repeats}, worst {max(seconds):.2f} s", AIM)
-        )
+        how = f"median of {repeats}, worst {max(seconds):.2f} s"
+        figures.append(Figure(f"cancel of a {name}", median(seconds), "s", how, AIM))
     if SHIPPED.is_file():
         seconds = [_reply(number) for number in range(repeats)]
         close()
-        figures.append(
-            Figure("cancel of a reply", median(seconds), "s", f"shipped model, worst {max(seconds):.2f} s", AIM)
-        )
+        how = f"shipped model, worst {max(seconds):.2f} s"
+        figures.append(Figure("cancel of a reply", median(seconds), "s", how, AIM))
     return figures
 
 
@@ -98,27 +97,20 @@ def _reply(seed: int) -> float:
             at.append(time.perf_counter())
             cancel.set()
 
-        model.complete([Message(role="user", content="n0 = relu(x0)")], Sampling(max_tokens=1))
-        timer = threading.Timer(0.05, stop)
-        timer.start()
+        asked = [Message(role="user", content="n0 = relu(x0)")]
+        model.complete(asked, Sampling(max_tokens=1))
+        threading.Timer(0.05, stop).start()
         try:
             while True:
                 # A reply may end before the cancel; then another one starts.
-                model.complete(
-                    [Message(role="user", content="n0 = relu(x0)")],
-                    Sampling(max_tokens=2000, seed=seed),
-                    cancelled=cancel.is_set,
-                )
+                model.complete(asked, Sampling(max_tokens=2000, seed=seed), cancelled=cancel.is_set)
         except Cancelled:
             return time.perf_counter() - at[0]
 
 
 def _has_ended(child: psutil.Process) -> bool:
     """Whether the process has ended; a zombie has."""
-    try:
-        return not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
+    return not child.is_running() or _of(child, psutil.Process.status, psutil.STATUS_ZOMBIE) == psutil.STATUS_ZOMBIE
 
 
 def _children() -> list[psutil.Process]:
@@ -126,29 +118,21 @@ def _children() -> list[psutil.Process]:
 
 
 def _compiles() -> bool:
-    return any(_name(child) in COMPILERS or NVRTC in _command(child) for child in _children())
+    return any(_of(child, psutil.Process.name, "") in COMPILERS or NVRTC in _command(child) for child in _children())
 
 
 def _spins() -> bool:
-    return any(_seconds(child) > 0.5 for child in _children() if "runner" in _command(child))
-
-
-def _name(child: psutil.Process) -> str:
-    try:
-        return str(child.name())
-    except psutil.NoSuchProcess:
-        return ""
+    runners = [child for child in _children() if "runner" in _command(child)]
+    return any(_of(one, lambda it: float(sum(it.cpu_times()[:2])), 0.0) > 0.5 for one in runners)
 
 
 def _command(child: psutil.Process) -> str:
-    try:
-        return " ".join(child.cmdline())
-    except psutil.NoSuchProcess:
-        return ""
+    return " ".join(_of(child, psutil.Process.cmdline, []))
 
 
-def _seconds(child: psutil.Process) -> float:
+def _of(child: psutil.Process, what: Callable[[psutil.Process], Value], ended: Value) -> Value:
+    """What a process says of itself, or `ended` where it has ended."""
     try:
-        return float(sum(child.cpu_times()[:2]))
+        return what(child)
     except psutil.NoSuchProcess:
-        return 0.0
+        return ended

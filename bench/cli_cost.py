@@ -29,12 +29,14 @@ def measure(settings: Settings) -> list[Figure]:
         stop(environment)
     figures = [
         Figure("--help", median([seconds for seconds, _ in costs]), "s", f"median of {count} processes", ("≤", 0.3)),
-        Figure("peak memory of --help", costs[0][1], "MB", "resident", ("≤", MOST_MEGABYTES)),
-        Figure("peak memory of jobs", jobs[1], "MB", "resident", ("≤", MOST_MEGABYTES)),
+        memory("--help", costs[0][1]),
+        memory("jobs", jobs[1]),
     ]
-    if host is not None:
-        figures.append(Figure("peak memory of the host, idle", host, "MB", "resident", ("≤", MOST_MEGABYTES)))
-    return figures
+    return figures + ([memory("the host, idle", host)] if host is not None else [])
+
+
+def memory(of: str, megabytes: float) -> Figure:
+    return Figure(f"peak memory of {of}", megabytes, "MB", "resident", ("≤", MOST_MEGABYTES))
 
 
 def own_home(folder: Path) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Docstrings of the product, drawn at random, to be read by somebody who does not know the code.
 
 `python bench/docstrings.py --seed 1 --count 50` prints for each drawn docstring its file and line, the signature and
-the text. `--all FOLDER` prints every docstring below a folder instead. A reader counts those that are not clear.
+the text. A reader counts those that are not clear.
 """
 
 import argparse
@@ -37,17 +37,13 @@ def docstrings_below(*folders: Path) -> Iterator[str]:
 
 
 def main() -> None:
-    """Prints the drawn docstrings, or all of one folder."""
+    """Prints the drawn docstrings."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=50)
-    parser.add_argument("--all", type=Path, metavar="FOLDER")
     options = parser.parse_args()
-    if options.all:
-        chosen = list(docstrings_below(options.all.resolve()))
-    else:
-        every = list(docstrings_below(*(ROOT / folder for folder in PRODUCT)))
-        chosen = random.Random(options.seed).sample(every, options.count)
+    every = list(docstrings_below(*(ROOT / folder for folder in PRODUCT)))
+    chosen = random.Random(options.seed).sample(every, options.count)
     for number, documented in enumerate(chosen, 1):
         print(f"{number}. {documented}")
 

@@ -28,12 +28,13 @@ from bench.harness import IsolatedProcess, Row, RowFile, measure_cases
 from bench.jobs import SessionHost, host_environment, over_the_better, page, session_host
 from bench.library_models import build, names
 from bench.machine import describe
+from kernel_assistant.session.scanning.scan import KEPT_SCANS
 from kernel_assistant.targets.detect import detect
 
 PROGRAM = Path(__file__).with_name("library_models.py")
 #: Classes of each library.
 DRAWN = {"transformers": 18, "timm": 14, "diffusers": 8}
-#: Scans at a time for each job at a time; a session host keeps the files of ten scans.
+#: Scans at a time for each job at a time.
 SCANS = 3
 #: Of this process, before its threads share them.
 CORES = sorted(os.sched_getaffinity(0))
@@ -107,7 +108,9 @@ def run(drawn: Path, target: str, budget: float, jobs: int, modes: bool, only: s
     file = RowFile(out.with_suffix(".jsonl"))
     libraries = {name: version(name) for name in ("torch", *DRAWN) if find_spec(name)}
     file.describe({"machine": describe(detect(target)), "libraries": libraries, "budget": budget, "jobs": jobs})
-    jobs = min(jobs, len(classes))
+    jobs = min(jobs, len(classes), len(CORES))
+    if not classes or len(classes) > jobs * KEPT_SCANS:
+        raise click.UsageError(f"{len(classes)} classes for {jobs} jobs: a job at a time takes 1 to {KEPT_SCANS}")
     hosts = [_Share(folder / str(number), number, jobs, target, budget, modes) for number in range(jobs)]
     with ThreadPoolExecutor(jobs) as threads:
         scans = list(threads.map(lambda host: host.scan(classes), hosts))
@@ -141,7 +144,9 @@ class _Share:
         host = SessionHost(self.home, host_environment(self.home), self.target, self.budget, self.modes)
         mine = classes[self.number :: self.of]
         cases = [({"model": one["model"], "module": f"{one['model']} {one['class']}"}, one) for one in mine]
-        return measure_cases(cases, _scan, RowFile(self.home / "scans.jsonl"), [nullcontext(host)] * SCANS)
+        rows = measure_cases(cases, _scan, RowFile(self.home / "scans.jsonl"), [nullcontext(host)] * SCANS)
+        modules = [key["module"] for key, _ in cases]
+        return [row for row in rows if row["module"] in modules]
 
     def optimize(self, scans: list[Row], out: RowFile) -> None:
         """A job for each scanned class."""

@@ -2,7 +2,7 @@
 
     python -m bench.examples --target cpu --budget 40 --out docs/benchmarks/examples-cpu
 
-Works on a copy of the folder. `--table` makes the page of the rows that are there. Ends with 1 if a module was not
+Works on a copy of the folder. Ends with 1 if a module was not
 verified, or came back from `apply` slower or changed.
 """
 
@@ -40,8 +40,7 @@ measurable gain over both eager and `torch.compile`, nothing is offered and `app
 def main() -> int:
     arguments = _arguments()
     out = RowFile(Path(arguments.out).with_suffix(".jsonl"))
-    names = [] if arguments.table else arguments.only or examples()
-    cases = [({"example": name.removesuffix(".py"), "file": name}, name) for name in names]
+    cases = [({"example": name.removesuffix(".py"), "file": name}, name) for name in arguments.only or examples()]
     rows = measure_cases(cases, _played, out, [session_host(arguments.target, arguments.budget)])
     out.path.with_suffix(".md").write_text(page(rows, arguments.target), encoding="utf-8")
     return 1 if any(map(_wrong, rows)) else 0
@@ -139,7 +138,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--budget", type=float, default=40.0, help="seconds of each optimize")
     parser.add_argument("--only", nargs="+", choices=examples(), help="these alone")
     parser.add_argument("--out", default="examples", help="name of the .jsonl and .md that are written")
-    parser.add_argument("--table", action="store_true", help="make the page of what is there and do nothing else")
     return parser.parse_args()
 
 

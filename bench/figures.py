@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from bench.harness import markdown
@@ -42,14 +42,8 @@ class Figure:
 
     def plain(self) -> dict[str, Any]:
         """The figure as plain data for JSON."""
-        return {
-            "name": self.name,
-            "value": self.value,
-            "unit": self.unit,
-            "how": self.how,
-            "aim": None if self.aim is None else f"{self.aim[0]} {self.aim[1]:g}",
-            "met": self.met,
-        }
+        aim = None if self.aim is None else f"{self.aim[0]} {self.aim[1]:g}"
+        return {**asdict(self), "aim": aim, "met": self.met}
 
 
 def p95(seconds: Sequence[float]) -> float:

@@ -2,7 +2,7 @@
 
     python bench/held_out.py --target cuda --model kernel-assistant.gguf --tasks 200 --out held-out
 
-Tasks, answers and rows are files in the folder; what is there is not made again. `--page` only writes the page.
+Tasks, answers and rows are files in the folder; what is there is not made again.
 """
 
 from __future__ import annotations
@@ -18,24 +18,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "training")]
-
-from bench.held_out_answers import GENERATOR, AnswerEngine, Answers, engine  # noqa: E402 - after the path
-from bench.held_out_judge import JudgeOptions, Row, judge_part  # noqa: E402
-from bench.held_out_page import page  # noqa: E402
-from bench.held_out_tasks import HeldOutTask, tasks  # noqa: E402
-from bench.machine import describe  # noqa: E402
-from kernel_assistant.config import resolve  # noqa: E402
-from kernel_assistant.environment.ceilings import keep_ceilings, known_ceilings  # noqa: E402
-from kernel_assistant.errors import InternalError, KernelAssistantError, UsageError  # noqa: E402
-from kernel_assistant.records import Tier  # noqa: E402
-from kernel_assistant.serving.registry import find  # noqa: E402
-from kernel_assistant.targets.base import DeviceFacts  # noqa: E402
-from kernel_assistant_training.episodes.lines import EpisodeFile, read_lines  # noqa: E402
-from kernel_assistant_training.evaluation.options import WorkerOptions  # noqa: E402
-from kernel_assistant_training.evaluation.processes import side_by_side  # noqa: E402
-from kernel_assistant_training.evaluation.workers import EvaluationWorkers, devices_of  # noqa: E402
+from bench.held_out_answers import GENERATOR, AnswerEngine, Answers, engine
+from bench.held_out_judge import JudgeOptions, Row, judge_part
+from bench.held_out_page import page
+from bench.held_out_tasks import HeldOutTask, tasks
+from bench.machine import describe
+from kernel_assistant.config import resolve
+from kernel_assistant.environment.ceilings import keep_ceilings, known_ceilings
+from kernel_assistant.errors import InternalError, KernelAssistantError, UsageError
+from kernel_assistant.records import Tier
+from kernel_assistant.serving.registry import find
+from kernel_assistant.targets.base import DeviceFacts
+from kernel_assistant_training.episodes.lines import EpisodeFile, read_lines
+from kernel_assistant_training.evaluation.options import WorkerOptions
+from kernel_assistant_training.evaluation.processes import side_by_side
+from kernel_assistant_training.evaluation.workers import EvaluationWorkers, devices_of
 
 #: Cores for each process that judges on a GPU, and most processes for a GPU: each holds up to 17 GB of its memory.
 CORES, MOST = 2, 6
@@ -46,8 +43,7 @@ def main() -> int:
     options = _options()
     options.out.mkdir(parents=True, exist_ok=True)
     try:
-        if not options.page:
-            _run(options)
+        _run(options)
         text = page(_meta(options), list(_rows(options).values()))
     except KernelAssistantError as error:
         print(f"{error.cause}\n{error.next_step}\n{error.detail}", file=sys.stderr)
@@ -59,7 +55,7 @@ def main() -> int:
 
 def _run(options: argparse.Namespace) -> None:
     until, target, out = time.monotonic() + options.seconds, options.target, options.out
-    workers = WorkerOptions(target, sys.executable, out, out, sandbox=options.sandbox, throughput=False)
+    workers = WorkerOptions(target, sys.executable, out, out, throughput=False)
     device = measured_device(workers)
     chosen = tasks(out / f"tasks-{target}.jsonl", target, device.arch, options.tasks, options.seed)
     _meta(options, machine=describe(device), model=_identity(options.model), attempts=options.attempts)
@@ -167,9 +163,7 @@ def _options() -> argparse.Namespace:
     add("--thorough", type=int, default=0, help="tasks, the last ones, with all answers judged, and the generator")
     add("--cores", type=int, default=2, help="of each process, where several measure on the CPU")
     add("--processes", type=int, default=0, help="that judge; by the number of cores if left out")
-    add("--sandbox", default="auto", help="as for kernel-assistant")
     add("--out", type=Path, default=Path("held-out"), help="folder of everything that is written")
-    add("--page", action="store_true", help="only write the page")
     return parser.parse_args()
 
 

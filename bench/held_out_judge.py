@@ -134,10 +134,7 @@ def judge_part(options: JudgeOptions, asked: Sequence[tuple[HeldOutTask, Answers
 def _row(one: Subject, worker: EvaluationWorker, options: JudgeOptions) -> dict[str, Any]:
     began = time.perf_counter()
     row: dict[str, Any] = {
-        "key": one.asked.key,
-        "split": one.asked.split,
-        "level": one.asked.level,
-        "writable": one.asked.writable,
+        **{name: getattr(one.asked, name) for name in ("key", "split", "level", "writable")},
         "graph": one.task.canonical.text(),
         "thorough": options.thorough,
         "tokens": one.tokens,

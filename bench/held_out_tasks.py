@@ -69,13 +69,8 @@ def _drawn(target: str, arch: str, count: int, seed: int) -> list[HeldOutTask]:
             continue
         have.update([part, (part, level)])
         _, baseline = invented(graph, target, Random(f"{seed} {key}"))
-        prompt = (
-            Message(role="system", content=compact_system(target)),
-            Message(
-                role="user",
-                content=compact_task(task, graph.dims, arch, msgspec.structs.replace(baseline, compile_ms=None)),
-            ),
-        )
+        told = compact_task(task, graph.dims, arch, msgspec.structs.replace(baseline, compile_ms=None))
+        prompt = Message(role="system", content=compact_system(target)), Message(role="user", content=told)
         writable = bool(written(task, target, 1))
         by_key[key] = HeldOutTask(key=key, split=part, level=level, graph=graph, prompt=prompt, writable=writable)
     mixed = list(by_key.values())

@@ -23,20 +23,21 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Self
 from unittest import mock
 
 from bench.figures import Figure, Settings
-from bench.harness import IsolatedProcess
+from bench.harness import IsolatedProcess, Row
 from bench.subjects import ROWS, norm, norm_environment, norm_task
 from kernel_assistant.environment.device_locks import lock_of
 from kernel_assistant.environment.measuring import GPU_SHARE
 from kernel_assistant.environment.repeated_measurement import MOST_LOOKS
 from kernel_assistant.records import to_builtins
 from kernel_assistant.records.evaluation import Gain, gain_of
+from kernel_assistant.targets import cuda
 from kernel_assistant.worker.device_lock import DeviceLock
 from kernel_assistant.worker.measuring.repeated_measurement import interval_of
 
@@ -60,32 +61,26 @@ JUDGES = {"cpu": 2, "cuda": 12}
 
 
 def measure(settings: Settings) -> list[Figure]:
-    comparisons = settings.count(settings.comparisons, 4)
-    with Bench(settings.target) as bench:
+    target, comparisons = settings.target, settings.count(settings.comparisons, 4)
+    with Bench(target) as bench:
         began = time.perf_counter()
         quiet = bench.different(comparisons)
         seconds, measurements = (time.perf_counter() - began) / comparisons, bench.measurements / comparisons
         extra, effect = bench.calibrate(settings.count(12, 2))
         detected = bench.told_apart(extra, settings.count(40, 3))
-        with busy(settings.target) as load:
+        with busy(target) as load:
             loaded = bench.different(comparisons)
             detected_loaded = bench.told_apart(extra, settings.count(40, 3))
-    beside = JUDGES[settings.target]
-    shared = itself_beside(settings.target, beside, comparisons, math.inf)
+    beside = JUDGES[target]
+    shared = itself_beside(target, beside, comparisons, math.inf)
+    name = "intervals that say it differs from itself, by judges that share the device"
+    how = f"of {sum(map(len, shared['intervals']))} by {beside} judges, one measurement each"
     aim = MOST_DIFFERENT if comparisons <= 200 else round(MOST_DIFFERENT * comparisons / 200)
     return [
         Figure("called different from itself, quiet", quiet, "", f"of {comparisons}", ("≤", aim)),
         Figure("called different from itself, busy", loaded, "", f"of {comparisons}; {load}", ("≤", aim)),
-        Figure(
-            "intervals that say it differs from itself, by judges that share the device",
-            shared.excluded,
-            "",
-            f"of {sum(map(len, shared.intervals))} by {beside} judges, one measurement each",
-            ("≤", aim),
-        ),
-        Figure(
-            "the slower kernel", effect, "times", f"as long, measured: {extra} of {ROWS[settings.target]} rows again"
-        ),
+        Figure(name, shared["excluded"], "", how, ("≤", aim)),
+        Figure("the slower kernel", effect, "times", f"as long, measured: {extra} of {ROWS[target]} rows again"),
         Figure("slower kernel told apart, quiet", detected * 100, "%", "of 40 comparisons", ("≥", 90)),
         Figure("slower kernel told apart, busy", detected_loaded * 100, "%", "of 40 comparisons"),
         Figure("one comparison", seconds, "s", f"{measurements:.2g} looks on average, of {bench.rounds} rounds"),
@@ -139,12 +134,10 @@ class Bench:
         # the CPU the caller holds the lock, not the profiler.
         settle = torch.cuda.synchronize if self.target == "cuda" else lambda: None
         self.lock = DeviceLock(lock_of(self._device).folder, settle)
-        self.profiler = Profiler(
-            task, base, ceilings, self.target, lock=self.lock if self.target == "cuda" else DeviceLock()
-        )
-        command = RunnerCommand(
-            tuple(self._command["argv"]), self._command["env"], self.target, self._command["device"]
-        )
+        held = self.lock if self.target == "cuda" else DeviceLock()
+        self.profiler = Profiler(task, base, ceilings, self.target, lock=held)
+        argv, env = tuple(self._command["argv"]), self._command["env"]
+        command = RunnerCommand(argv, env, self.target, self._command["device"])
         self._runners = [RunnerClient(command) for _ in range(WORKERS)]
         self.rounds = ROUNDS[self.target]
         self._no_grad = torch.no_grad()
@@ -157,7 +150,7 @@ class Bench:
             runner.close()
         self.profiler.close()
 
-    def compare(self, extra: int, most_seconds: float = math.inf) -> Interval:
+    def interval(self, extra: int, most_seconds: float = math.inf) -> Interval:
         """The slowdown of the kernel with extra rows and its 99.9% interval, from one measurement of the full
         protocol; after `most_seconds` the least number of rounds is enough."""
         return interval_of(self._series(extra, most_seconds), "candidate", "twin")
@@ -188,9 +181,9 @@ class Bench:
     def calibrate(self, repeats: int) -> tuple[int, float]:
         """The number of rows to compute twice for 3% more time, and the slowdown that this gave."""
         probe = ROWS[self.target] // 8
-        slope = (median([self.compare(probe)[0] for _ in range(repeats)]) - 1) / probe
+        slope = (median([self.interval(probe)[0] for _ in range(repeats)]) - 1) / probe
         extra = max(1, round((SLOWER - 1) / max(slope, 1e-9)))
-        return extra, median([self.compare(extra)[0] for _ in range(repeats)])
+        return extra, median([self.interval(extra)[0] for _ in range(repeats)])
 
     def told_apart(self, extra: int, comparisons: int) -> float:
         """The share of comparisons in which the slower kernel is called slower."""
@@ -214,20 +207,9 @@ class Bench:
         return PlanSubject(runner, 60)
 
 
-@dataclass
-class Itself:
-    """Comparisons of a kernel with itself by `judges` processes at the same time: `excluded` of the intervals, which
-    are kept by judge, do not contain 1; `seconds` with the start of the processes."""
-
-    target: str
-    judges: int
-    seconds: float
-    excluded: int
-    intervals: list[list[Interval]]
-
-
-def itself_beside(target: str, judges: int, comparisons: int, most_seconds: float) -> Itself:
-    """The comparisons are divided among the judges, each of which begins none after `most_seconds`."""
+def itself_beside(target: str, judges: int, comparisons: int, most_seconds: float) -> Row:
+    """Comparisons of a kernel with itself by `judges` processes at the same time, each of which begins none after
+    `most_seconds`: `excluded` of the intervals, which are kept by judge, do not contain 1."""
     began = time.time()
     # Once for all: twelve environments make contexts on a GPU and measure its bandwidth for minutes.
     prepared, until = prepare(target), began + most_seconds
@@ -243,26 +225,23 @@ def itself_beside(target: str, judges: int, comparisons: int, most_seconds: floa
     with mock.patch.dict(os.environ, {GPU_SHARE: str(round(0.8 / judges, 3))}), ThreadPoolExecutor(judges) as pool:
         intervals = list(pool.map(judge, parts))
     excluded = sum(low > 1 or high < 1 for of_judge in intervals for _, low, high in of_judge)
-    return Itself(target, judges, round(time.time() - began, 1), excluded, intervals)
+    row: Row = {"target": target, "judges": judges, "seconds": round(time.time() - began, 1)}
+    return row | {"excluded": excluded, "intervals": intervals}
 
 
 def compare_with_itself(target: str, prepared: Prepared) -> Interval:
     """An interval of this process, which writes its stack to stderr where a comparison takes longer than `SLOW`."""
     faulthandler.dump_traceback_later(SLOW)
     try:
-        return _bench(target, prepared).compare(0, MOST_SECONDS[target])
+        if target not in _benches:
+            _benches[target] = Bench(target, prepared).__enter__()
+        return _benches[target].interval(0, MOST_SECONDS[target])
     finally:
         faulthandler.cancel_dump_traceback_later()
 
 
 #: The bench of this process.
 _benches: dict[str, Bench] = {}
-
-
-def _bench(target: str, prepared: Prepared) -> Bench:
-    if target not in _benches:
-        _benches[target] = Bench(target, prepared).__enter__()
-    return _benches[target]
 
 
 @contextmanager
@@ -273,7 +252,9 @@ def busy(target: str) -> Iterator[str]:
     processes = [subprocess.Popen([sys.executable, "-c", program]) for program in programs]
     try:
         time.sleep(10 if target == "cuda" else 1)
-        yield _load_words(target, len(processes))
+        spinning = f"{len(processes)} processes that spin"
+        percent = cuda.load(0)[0] if target == "cuda" else None
+        yield spinning if target == "cpu" else f"another process uses the GPU, {percent}% busy by the driver"
     finally:
         for process in processes:
             process.kill()
@@ -294,14 +275,6 @@ while True:
 """
 
 
-def _load_words(target: str, processes: int) -> str:
-    if target == "cpu":
-        return f"{processes} processes that spin"
-    from kernel_assistant.targets import cuda
-
-    return f"another process uses the GPU, {cuda.load(0)[0]}% busy by the driver"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="How often a kernel's interval says that it differs from itself.")
     parser.add_argument("target", choices=["cpu", "cuda"])
@@ -309,7 +282,7 @@ def main() -> None:
     parser.add_argument("--comparisons", type=int, default=400)
     parser.add_argument("--most-seconds", type=float, default=math.inf, help="begin no comparison after so long")
     given = parser.parse_args()
-    print(json.dumps(asdict(itself_beside(given.target, given.judges, given.comparisons, given.most_seconds))))
+    print(json.dumps(itself_beside(**vars(given))))
 
 
 if __name__ == "__main__":

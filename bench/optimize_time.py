@@ -15,12 +15,10 @@ import signal
 import subprocess
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
 
-from bench.cli_cost import COMMAND, MOST_MEGABYTES, host_megabytes, own_home, run_measured, stop
+from bench.cli_cost import COMMAND, MOST_MEGABYTES, host_megabytes, memory, own_home, run_measured, stop
 from bench.figures import Figure, Settings
 from kernel_assistant.events import AnyEvent, BaselineMeasured, CandidateEvaluated, Progress, decode_event
 from kernel_assistant.serving.registry import SHIPPED
@@ -43,41 +41,22 @@ LOOK_SECONDS = 0.05
 AIMS = {"cpu": (15.0, 45.0), "cuda": (5.0, 15.0)}
 
 
-@dataclass(frozen=True)
-class Run:
-    """One command. `verified` and `faster` are seconds since the job was queued, infinite if there was no such
-    candidate."""
-
-    result: dict[str, Any]
-    seconds: float
-    megabytes: float
-    verified: float
-    faster: float
-
-
 def measure(settings: Settings) -> list[Figure]:
-    budget = settings.count(60, 15)
-    with tempfile.TemporaryDirectory(prefix="ka-") as folder:
-        environment = own_home(Path(folder))
+    budget, target = settings.count(60, 15), settings.target
+    with tempfile.TemporaryDirectory(prefix="ka-") as name:
+        folder, environment = Path(name), own_home(Path(name))
         try:
-            figures: list[Figure] = []
-            for kind in ("cold", "warm"):
-                run = _run(kind, settings.target, budget, Path(folder), environment)
-                figures += _figures(kind, run, budget)
+            figures = [
+                one for kind in ("cold", "warm") for one in _generator(kind, target, budget, folder, environment)
+            ]
             if SHIPPED.is_file():
-                figures += _of_the_model(settings, budget, Path(folder), environment)
-            host = host_megabytes(Path(folder))
+                names = FOR_THE_MODEL[: settings.count(len(FOR_THE_MODEL), 2)]
+                runs = [_first_of(name, target, budget, folder, environment) for name in names]
+                figures += _to_first(runs, target)
+            host = host_megabytes(folder)
         finally:
             stop(environment)
-    if host is not None:
-        figures.append(Figure("peak memory of the host after the jobs", host, "MB", "resident", ("≤", MOST_MEGABYTES)))
-    return figures
-
-
-def _of_the_model(settings: Settings, budget: int, folder: Path, environment: dict[str, str]) -> list[Figure]:
-    """Figures over several examples, warm."""
-    names = FOR_THE_MODEL[: settings.count(len(FOR_THE_MODEL), 2)]
-    return _to_first([_first_of(name, settings.target, budget, folder, environment) for name in names], settings.target)
+    return figures + ([memory("the host after the jobs", host)] if host is not None else [])
 
 
 def _first_of(
@@ -129,38 +108,32 @@ def _to_first(runs: list[tuple[float, float]], target: str) -> list[Figure]:
         reached = [seconds for seconds in times if math.isfinite(seconds)]
         figures.append(Figure(f"shipped model: examples with one {what}", len(reached), "", f"of {len(runs)}"))
         if 2 * len(reached) > len(runs):
-            middle = Figure(
-                f"shipped model: first {what}", median(times), "s", f"median of {len(runs)} examples, warm", ("≤", aim)
-            )
-            figures.append(middle)
+            how = f"median of {len(runs)} examples, warm"
+            figures.append(Figure(f"shipped model: first {what}", median(times), "s", how, ("≤", aim)))
     return figures
 
 
-def _run(kind: str, target: str, budget: int, folder: Path, environment: dict[str, str]) -> Run:
-    """Runs the generator until the job ends."""
+def _generator(kind: str, target: str, budget: int, folder: Path, environment: dict[str, str]) -> list[Figure]:
+    """Runs the generator until the job ends; times are seconds since the job was queued."""
     out = folder / f"{kind}.json"
-    arguments = ["optimize", str(EXAMPLE), "--json", "--target", target, "--budget", f"{budget}s"]
-    seconds, megabytes = run_measured([*arguments, "--policy", "generator"], environment, out)
+    words = ["optimize", str(EXAMPLE), "--json", "--target", target, "--budget", f"{budget}s", "--policy", "generator"]
+    seconds, megabytes = run_measured(words, environment, out)
     result = json.loads(out.read_text(encoding="utf-8"))
     (log,) = folder.rglob(f"jobs/{result['artifacts']['job']}/events.jsonl")
-    return Run(result, seconds, megabytes, *_times(_read(log), "generator"))
-
-
-def _figures(kind: str, run: Run, budget: int) -> list[Figure]:
-    result = run.result
+    verified, faster = _times(_read(log), "generator")
+    behind = "after the job was queued"
     figures = [
-        Figure(f"{kind}: whole command", run.seconds, "s", f"budget {budget} s, outcome {result['outcome']}"),
+        Figure(f"{kind}: whole command", seconds, "s", f"budget {budget} s, outcome {result['outcome']}"),
         Figure(f"{kind}: evaluations", result["evaluations"], "", f"stopped: {result['stop_reason']}"),
     ]
-    if math.isfinite(run.verified):
-        figures.append(Figure(f"{kind}: first verified", run.verified, "s", "after the job was queued"))
-    if math.isfinite(run.faster):
-        text = "after the job was queued; faster than torch.compile, whose own compiling is part of it"
-        figures.append(Figure(f"{kind}: first faster", run.faster, "s", text))
+    if math.isfinite(verified):
+        figures.append(Figure(f"{kind}: first verified", verified, "s", behind))
+    if math.isfinite(faster):
+        how = f"{behind}; faster than torch.compile, whose own compiling is part of it"
+        figures.append(Figure(f"{kind}: first faster", faster, "s", how))
     if result["best"]:
         figures.append(Figure(f"{kind}: speed-up over torch.compile", result["best"]["speedup_vs_compile"], "times"))
-    memory = Figure(f"{kind}: peak memory of the command", run.megabytes, "MB", "resident", ("≤", MOST_MEGABYTES))
-    return [*figures, memory]
+    return [*figures, Figure(f"{kind}: peak memory of the command", megabytes, "MB", "resident", ("≤", MOST_MEGABYTES))]
 
 
 def _known(event: CandidateEvaluated, measured: float, compile_ms: float) -> float:
@@ -192,7 +165,7 @@ def main() -> None:
         try:
             run_measured(["models", "add", "measured", str(Path(options.model).resolve()), "--compact"], environment)
             # A first job, so that workers are warm.
-            _run("warm", options.target, 3, folder, environment)
+            _generator("warm", options.target, 3, folder, environment)
             runs = []
             for example in FOR_THE_MODEL[: options.examples]:
                 runs.append(_first_of(example, options.target, options.budget, folder, environment, "measured"))

@@ -16,11 +16,9 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.common.kinds import GATE
+
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from tests.common.kinds import GATE  # noqa: E402 - the checkout is found then
-
 #: The tests that decide, and no others.
 PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", "-m", GATE)
 

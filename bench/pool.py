@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -22,6 +22,7 @@ from random import Random
 import msgspec
 
 from bench.figures import Figure, Settings
+from bench.harness import Row
 from kernel_assistant.config import resolve
 from kernel_assistant.generator.emit import SOURCE
 from kernel_assistant.generator.ir.errors import Unsupported
@@ -35,7 +36,6 @@ from kernel_assistant_training.evaluation.worker import Answer, CandidateJudged,
 from kernel_assistant_training.options.addresses import HostAddress
 from kernel_assistant_training.ppo.pool import ray_hosts
 from kernel_assistant_training.ppo.pool.host_group import HostGroup
-from kernel_assistant_training.ppo.pool.hosts import Connect
 from kernel_assistant_training.ppo.pool.local_host import LocalHost
 from kernel_assistant_training.ppo.pool.pool import StoredEvaluation
 from kernel_assistant_training.ppo.sources import MixedSource, SourceOptions
@@ -55,76 +55,48 @@ class Load:
     together: bool = False
 
 
-@dataclass(frozen=True)
-class Scaling:
-    """Figures for one number of workers. Times are in seconds, summed over all workers where that applies."""
-
-    workers: int
-    far: bool
-    evaluations: int
-    tasks: int
-    correct: int
-    void: int
-    start: float
-    open: float
-    judge: float
-    head_cpu: float
-    building: float
-    judging: float
-    wire_bytes: int
-    why_void: tuple[str, ...]
-
-    @property
-    def rate(self) -> float:
-        return self.evaluations / self.judge
-
-    @property
-    def rate_with_opening(self) -> float:
-        return self.evaluations / (self.open + self.judge)
-
-    @property
-    def busy(self) -> float:
-        """The share of its time in which a worker judges, instead of opening a task or waiting for a build."""
-        return self.judging / (self.workers * self.judge)
-
-
 def measure(settings: Settings) -> list[Figure]:
     counts = [1, 2] if settings.target == "cpu" else [n for n in (1, 2, 4, 8) if n <= len(cuda.gpus())]
     load = Load(tasks=settings.count(6, 2), candidates=settings.count(12, 3))
     results = [scaling(settings.target, count, load) for count in counts]
     figures = []
     for one in results:
-        how = f"{one.evaluations} fresh candidates of {one.tasks} tasks, builds included"
-        figures += [
-            Figure(f"evaluations, {one.workers} workers", one.rate, "/s", how),
-            Figure(f"a worker judges, {one.workers} workers", 100 * one.busy, "%", "else it opens or waits"),
-        ]
+        how = f"{one['evaluations']} fresh candidates of {one['tasks']} tasks, builds included"
+        figures.append(Figure(f"evaluations, {one['workers']} workers", one["rate"], "/s", how))
+        what = f"a worker judges, {one['workers']} workers"
+        figures.append(Figure(what, 100 * one["busy"], "%", "else it opens or waits"))
     for one in results[1:]:
-        share = 100 * one.rate / (one.workers * results[0].rate)
-        figures.append(Figure(f"scaling to {one.workers} workers", share, "%", "of so many times one"))
+        share = 100 * one["rate"] / (one["workers"] * results[0]["rate"])
+        figures.append(Figure(f"scaling to {one['workers']} workers", share, "%", "of so many times one"))
     if find_spec("ray"):
         far = scaling(settings.target, counts[-1], load, far=True)
         how = "processor time an evaluation, workers in Ray"
-        figures.append(Figure("head", 1e3 * far.head_cpu / far.evaluations, "ms", how))
+        figures.append(Figure("head", 1e3 * far["head_cpu"] / far["evaluations"], "ms", how))
     alone, last = head_seconds(_jobs(settings.target, *HEAD_LOAD, "head")), results[-1]
     return [
         *figures,
-        Figure("opening a task", 1e3 * results[0].open / results[0].tasks, "ms", "with its eager time, one worker"),
+        Figure(
+            "opening a task", 1e3 * results[0]["open"] / results[0]["tasks"], "ms", "with its eager time, one worker"
+        ),
         Figure("head alone", 1e3 * alone, "ms", "the same with no machine behind it"),
-        Figure("wire", last.wire_bytes / last.evaluations / 1024, "KiB", "an evaluation, both ways"),
+        Figure("wire", last["wire_bytes"] / last["evaluations"] / 1024, "KiB", "an evaluation, both ways"),
     ]
 
 
-def scaling(target: str, workers: int, load: Load, *, far: bool = False) -> Scaling:
-    """Measures with `workers` workers. Each has equally much to do: the same tasks and schedules once per worker. Tasks
-    are opened before, but for those of a load `together`."""
+def scaling(target: str, workers: int, load: Load, *, far: bool = False) -> Row:
+    """Figures for `workers` workers, which have equally much to do: the same tasks and schedules once per worker. Tasks
+    are opened before, but for those of a load `together`. Times are in seconds, summed over all workers where that
+    applies. `rate`: evaluations a second; `busy`: the share of its time in which a worker judges, instead of opening a
+    task or waiting for a build."""
     once = _jobs(target, load.tasks, load.candidates, "scaling")
     jobs = once if load.together else [_again(job, number, target) for number in range(workers) for job in once]
     with tempfile.TemporaryDirectory(prefix="ka-bench-pool-") as folder:
         began = time.monotonic()
         options = WorkerOptions(target, sys.executable, Path(folder), resolve()[0].cache_dir, workers)
         options = replace(options, memory=BESIDE_TRAINER)
-        connect = _far(workers, target) if far else LocalHost
+        # Far: an actor in a Ray cluster of this machine alone, which ends with this process.
+        ray = HostAddress("ray", "local", workers=workers)
+        connect = ray_hosts.connections(ray, target)[0] if far else LocalHost
         hosts = HostGroup([connect], options, lambda line: print(line, file=sys.stderr), 0.0)
         try:
             started = time.monotonic()
@@ -136,23 +108,28 @@ def scaling(target: str, workers: int, load: Load, *, far: bool = False) -> Scal
         finally:
             hosts.close()
     evaluations = [one for job in jobs for one in job.evaluations]
-    spent = _spent(evaluations)
-    return Scaling(
-        workers=workers,
-        far=far,
-        evaluations=len(evaluations),
-        tasks=len(jobs),
-        correct=sum(one is not None and one.correct for one in evaluations),
-        void=evaluations.count(None),
-        start=started - began,
-        open=opened - started,
-        judge=ended - opened,
-        head_cpu=after - before,
-        building=spent["compile"],
-        judging=spent["verify"] + spent["profile"],
-        wire_bytes=sum(map(_wire_bytes, jobs)),
-        why_void=tuple(f"{job.task.kernel_task.name}: {job.why}" for job in jobs if None in job.evaluations),
-    )
+    spent = Counter[str]()
+    for one in evaluations:
+        spent.update(one.seconds if one is not None else {})
+    judging, opening, judge = spent["verify"] + spent["profile"], opened - started, ended - opened
+    return {
+        "workers": workers,
+        "evaluations": len(evaluations),
+        "tasks": len(jobs),
+        "correct": sum(one is not None and one.correct for one in evaluations),
+        "void": evaluations.count(None),
+        "start": started - began,
+        "open": opening,
+        "judge": judge,
+        "head_cpu": after - before,
+        "building": spent["compile"],
+        "judging": judging,
+        "wire_bytes": sum(map(_wire_bytes, jobs)),
+        "why_void": [f"{job.task.kernel_task.name}: {job.why}" for job in jobs if None in job.evaluations],
+        "rate": len(evaluations) / judge,
+        "rate_with_opening": len(evaluations) / (opening + judge),
+        "busy": judging / (workers * judge),
+    }
 
 
 def _jobs(target: str, count: int, each: int, seed: str) -> list[EvaluationJob]:
@@ -180,16 +157,8 @@ def _again(job: EvaluationJob, number: int, target: str) -> EvaluationJob:
 
 
 def _commented(candidate: Candidate, comment: str, target: str) -> Candidate:
-    name = SOURCE[target]
-    text = f"{candidate.sources[name].rstrip()}\n{comment}\n"
-    return msgspec.structs.replace(candidate, sources={**candidate.sources, name: text})
-
-
-def _spent(evaluations: Sequence[Evaluation | None]) -> Counter[str]:
-    spent: Counter[str] = Counter()
-    for one in evaluations:
-        spent.update(one.seconds if one is not None else {})
-    return spent
+    text = f"{candidate.sources[SOURCE[target]].rstrip()}\n{comment}\n"
+    return msgspec.structs.replace(candidate, sources={**candidate.sources, SOURCE[target]: text})
 
 
 def _wire_bytes(job: EvaluationJob) -> int:
@@ -235,11 +204,6 @@ def _answer(candidate: str) -> Evaluation:
     )
 
 
-def _far(workers: int, target: str) -> Connect:
-    """A connection to an actor in a Ray cluster of this machine alone, which ends with this process."""
-    return ray_hosts.connections(HostAddress("ray", "local", workers=workers), target)[0]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", default="1,2,4", help="numbers of them, one after another")
@@ -247,7 +211,6 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=6, help="for each worker")
     parser.add_argument("--together", action="store_true", help="so many tasks for all workers together")
     parser.add_argument("--candidates", type=int, default=12, help="of each task")
-    parser.add_argument("--far", action="store_true", help="in an actor of a Ray cluster of this machine")
     parser.add_argument("--head", action="store_true", help="what an evaluation costs the head, alone")
     options = parser.parse_args()
     target = detect(options.target).target
@@ -255,18 +218,9 @@ def main() -> None:
         print(json.dumps({"head_ms": round(1e3 * head_seconds(_jobs(target, *HEAD_LOAD, "head")), 4)}))
         return
     for count in map(int, options.workers.split(",")):
-        load = Load(options.tasks, options.candidates, options.together)
-        result = scaling(target, count, load, far=options.far)
-        figures = {
-            "rate": round(result.rate, 2),
-            "rate_with_opening": round(result.rate_with_opening, 2),
-            "busy": round(result.busy, 3),
-        }
-        print(json.dumps({name: _short(value) for name, value in asdict(result).items()} | figures), flush=True)
-
-
-def _short(value: float) -> float:
-    return round(value, 3) if isinstance(value, float) else value
+        row = scaling(target, count, Load(options.tasks, options.candidates, options.together))
+        short = {name: round(value, 3) if isinstance(value, float) else value for name, value in row.items()}
+        print(json.dumps(short), flush=True)
 
 
 if __name__ == "__main__":

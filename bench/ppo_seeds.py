@@ -11,7 +11,6 @@ seeds; with `--baseline others` rewards are compared with those of a task's othe
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -20,9 +19,9 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import mean
-from typing import Any
 
 from bench.figures import Figure, Settings
+from bench.harness import Row, RowFile
 from kernel_assistant_training.ppo.updates.update import BASELINES
 
 SEEDS = (0, 1, 2)
@@ -63,7 +62,7 @@ def measure(settings: Settings) -> list[Figure]:
         return []
     with tempfile.TemporaryDirectory() as folder:
         runs = play(Path(folder), SEEDS[: settings.count(3, 1)], settings.count(ITERATIONS, 2))
-        return figures([_lines(run) for run in runs])
+        return figures([RowFile(run / "metrics.jsonl").read() for run in runs])
 
 
 def play(out: Path, seeds: Sequence[int], iterations: int, baseline: str = "value") -> list[Path]:
@@ -77,7 +76,7 @@ def play(out: Path, seeds: Sequence[int], iterations: int, baseline: str = "valu
     return runs
 
 
-def figures(runs: Sequence[Sequence[dict[str, Any]]]) -> list[Figure]:
+def figures(runs: Sequence[Sequence[Row]]) -> list[Figure]:
     """The mean over the seeds of each figure, in the first and in the last two iterations; `how` has each seed's
     value."""
     rows = []
@@ -90,7 +89,7 @@ def figures(runs: Sequence[Sequence[dict[str, Any]]]) -> list[Figure]:
     return rows
 
 
-def draw(runs: Sequence[Sequence[dict[str, Any]]], file: Path) -> None:
+def draw(runs: Sequence[Sequence[Row]], file: Path) -> None:
     """Draws the mean of the seeds, and a band from the lowest to the highest. Raises ImportError without matplotlib."""
     from matplotlib.figure import Figure as Picture
 
@@ -111,10 +110,6 @@ def _figure(name: str, values: Sequence[float]) -> Figure:
     return Figure(name, mean(values), "", how="seeds " + ", ".join(f"{value:.2f}" for value in values))
 
 
-def _lines(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-
-
 def _run(words: Sequence[str]) -> None:
     """Runs one seed with one thread for the arithmetic, as in the recipe; the other cores compile."""
     subprocess.run([sys.executable, "-m", *words], env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True)
@@ -128,7 +123,7 @@ def main() -> None:
     parser.add_argument("--baseline", choices=BASELINES, default="value")
     options = parser.parse_args()
     runs = play(options.out, options.seeds, options.iterations, options.baseline)
-    lines = [_lines(run) for run in runs]
+    lines = [RowFile(run / "metrics.jsonl").read() for run in runs]
     for figure in figures(lines):
         sys.stdout.write(f"| {figure.name} | {figure.value:.2f} | {figure.how} |\n")
     if find_spec("matplotlib") is not None:

@@ -34,10 +34,7 @@ CLASSES = {
     "cpu": "LlamaRMSNorm,LlamaRotaryEmbedding,Gemma2RMSNorm,T5LayerNorm,BertEmbeddings,NewGELUActivation,"
     "CohereLayerNorm,ConvNextV2GRN,ConvNextV2LayerNorm,TimeSeriesStdScaler",
 }
-MODELS = {
-    "cuda": "llama,t5,bert,gpt2,convnext,detection",
-    "cpu": "llama,gemma2,t5,bert,gpt2,cohere,convnextv2,scaler",
-}
+MODELS = {"cuda": "llama,t5,bert,gpt2,convnext,detection", "cpu": "llama,gemma2,t5,bert,gpt2,cohere,convnextv2,scaler"}
 #: The least speed-up over eager for applying a candidate.
 LEAST_GAIN = 1.02
 #: Seconds of timing for each model, and for building it and its first calls.
@@ -149,6 +146,7 @@ def compared(project: Path, device: str, size: str, dtype: str, name: str) -> Ro
                 switch(enabled)
                 rounds[-1][enabled] = _seconds(lambda: model(**inputs), passes)
     ratios = sorted(one[False] / one[True] for one in rounds)
+
     return {
         "before_ms": median(one[False] for one in rounds) * 1e3,
         "after_ms": median(one[True] for one in rounds) * 1e3,

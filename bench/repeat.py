@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -64,14 +64,8 @@ def main(out: Path, target: str, judges: int, tasks: int, candidates: int, seed:
         words = ("--candidates", candidates, "--tasks-most", tasks, "--processes", judges, "--seconds", seconds)
         _train("label", "--out", out / name, "--tasks", made, "--target", target, *words)
     found = table(compared(times(out / "a"), times(out / "b")))
-    document = {
-        "machine": describe(detect(target)),
-        "target": target,
-        "judges": judges,
-        "tasks": tasks,
-        "seed": seed,
-        "rows": found,
-    }
+    how = {"target": target, "judges": judges, "tasks": tasks, "seed": seed}
+    document = {"machine": describe(detect(target)), **how, "rows": found}
     (out / "repeat.json").write_text(json.dumps(document, indent=2, ensure_ascii=False))
     click.echo(words_of(found))
 
@@ -102,7 +96,7 @@ def compared(a: dict[str, dict[str, Label]], b: dict[str, dict[str, Label]]) -> 
         yield Repeated(
             best_ms=math.exp(min(first)),
             noise=noise,
-            correlation=_correlation(first, second),
+            correlation=statistics.correlation(first, second) if len(set(first)) > 1 < len(set(second)) else 0.0,
             regret=math.exp(second[first.index(min(first))] - min(second)),
             slower=math.exp(statistics.mean(off)),
             far=sum(abs(one) > FAR for one in off) / len(off),
@@ -116,12 +110,6 @@ def _log(row: Label) -> float:
     return math.log(ranked_ms(row.candidate_ms, row.graph_ms))
 
 
-def _correlation(first: list[float], second: list[float]) -> float:
-    if not statistics.pstdev(first) or not statistics.pstdev(second):
-        return 0.0
-    return statistics.correlation(first, second)
-
-
 def table(found: Iterator[Repeated]) -> list[dict[str, Any]]:
     """A row for each bucket of times: medians over its tasks, and means of regret, slower and far."""
     groups: dict[str, list[Repeated]] = {name: [] for _, name in BUCKETS}
@@ -131,12 +119,12 @@ def table(found: Iterator[Repeated]) -> list[dict[str, Any]]:
     for name, group in groups.items():
         if not group:
             continue
-        columns = {field: [asdict(one)[field] for one in group] for field in Repeated.__dataclass_fields__}
-        middle = {field: statistics.median(columns[field]) for field in ("noise", "correlation", "reported")}
-        mean = {field: statistics.fmean(columns[field]) for field in ("regret", "slower", "far")}
-        rows.append(
-            {"time": name, "tasks": len(group), **middle, **mean, "off": sum(one > 0 for one in columns["far"])}
-        )
+        middle = {
+            of: statistics.median(getattr(one, of) for one in group) for of in ("noise", "correlation", "reported")
+        }
+        mean = {of: statistics.fmean(getattr(one, of) for one in group) for of in ("regret", "slower", "far")}
+        off = sum(one.far > 0 for one in group)
+        rows.append({"time": name, "tasks": len(group), **middle, **mean, "off": off})
     return rows
 
 

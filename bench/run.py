@@ -17,15 +17,13 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from bench.figures import Settings, number, page
+from bench.harness import IsolatedProcess
+from bench.machine import describe
+from kernel_assistant.environment.measuring import MEASURING
+from kernel_assistant.targets.detect import detect
+
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from bench.figures import Settings, number, page  # noqa: E402 - after the path, like everything below
-from bench.harness import IsolatedProcess  # noqa: E402
-from bench.machine import describe  # noqa: E402
-from kernel_assistant.environment.measuring import MEASURING  # noqa: E402
-from kernel_assistant.targets.detect import detect  # noqa: E402
-
 #: Name on the command line → module; the longest measurements are last.
 MEASUREMENTS = {
     "build": "build_time",
@@ -42,6 +40,8 @@ MEASUREMENTS = {
     "judge": "judge_itself",
 }
 MOST_SECONDS = 1800
+#: What a document has for each measurement.
+PARTS = ("taken", "figures", "failed", "seconds")
 
 
 def main() -> int:
@@ -51,21 +51,16 @@ def main() -> int:
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH", "")])])
     device = detect(arguments.target)
     settings = Settings(device.target, arguments.short, arguments.comparisons)
-    document: dict[str, Any] = {
-        "schema": "kernel-assistant/bench/2",
-        "target": device.target,
-        "device": device.name,
-        "short": arguments.short,
-        "machine": describe(device),
-        "taken": {},
-        "figures": {},
-        "failed": {},
-        "seconds": {},
-    }
-    path = _path(document, Path(arguments.out or ROOT / "docs" / "benchmarks"))
+    about = {"target": device.target, "device": device.name, "short": arguments.short, "machine": describe(device)}
+    document: dict[str, Any] = {"schema": "kernel-assistant/bench/2", **about, **{part: {} for part in PARTS}}
+    letters = (letter if letter.isalnum() else "-" for letter in device.name)
+    file = f"{device.target}-{''.join(letters).strip('-').lower()}.json"
+    path = Path(arguments.out or ROOT / "docs" / "benchmarks") / file
     writes = bool(arguments.out) or not (arguments.only or arguments.short)
-    if arguments.only and writes:
-        _keep(document, path)
+    if arguments.only and writes and path.exists():
+        # Figures that were measured earlier on this device stay, of measurements that do not run now.
+        before = json.loads(path.read_text(encoding="utf-8"))
+        document |= {part: before[part] for part in PARTS if before["schema"] == document["schema"]}
     for name in arguments.only or MEASUREMENTS:
         print(f"\n{name}", flush=True)
         began = time.perf_counter()
@@ -84,7 +79,9 @@ def main() -> int:
                 print(f"  {row['name']:<44} {number(row['value']):>9} {row['unit']:<6} {row['aim'] or '':<8} {verdict}")
         if writes:
             # Written after each measurement, so that a run that is stopped loses one only.
-            _write(document, path)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            path.with_suffix(".md").write_text(page(document), encoding="utf-8")
     if writes:
         print(f"\nwritten: {path} and .md")
     return 1 if document["failed"] else 0
@@ -105,26 +102,6 @@ def figures_of(name: str, settings: Settings) -> list[dict[str, Any]]:
     """Runs one measurement in this process."""
     module = importlib.import_module(f"bench.{MEASUREMENTS[name]}")
     return [figure.plain() for figure in module.measure(settings)]
-
-
-def _path(document: dict[str, Any], folder: Path) -> Path:
-    name = "".join(letter if letter.isalnum() else "-" for letter in document["device"]).strip("-").lower()
-    return folder / f"{document['target']}-{name}.json"
-
-
-def _keep(document: dict[str, Any], path: Path) -> None:
-    """Keeps the figures that were measured earlier on this device, for measurements that do not run now."""
-    if path.exists():
-        before = json.loads(path.read_text(encoding="utf-8"))
-        if before["schema"] == document["schema"]:
-            for part in ("taken", "figures", "failed", "seconds"):
-                document[part] = before[part]
-
-
-def _write(document: dict[str, Any], path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    path.with_suffix(".md").write_text(page(document), encoding="utf-8")
 
 
 def _arguments() -> argparse.Namespace:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-import time
+import timeit
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
@@ -68,7 +68,7 @@ def _measure_cpu(file: RowFile, only: str) -> None:
 
         def row(case: tuple[str, str], _: object) -> Row:
             call = CpuCall(library, *case, ROWS, WIDTH)
-            seconds = _cpu_seconds(call.run)
+            seconds = median(timeit.repeat(call.run, number=1, repeat=REPEATS))
             read = sum(one.numel() * one.element_size() for one in (call.x, *([call.y] if call.case.reads_y else [])))
             written = call.out.numel() * call.out.element_size()
             about = {"header": call.case.header, "sizes": f"{ROWS} rows of {WIDTH}", "ms": seconds * 1e3}
@@ -115,15 +115,6 @@ def _seconds(call: Callable[[], object]) -> float:
         end.record()
         end.synchronize()
         times.append(begin.elapsed_time(end) / 1e3)
-    return median(times)
-
-
-def _cpu_seconds(call: Callable[[], object]) -> float:
-    times = []
-    for _ in range(REPEATS):
-        began = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - began)
     return median(times)
 
 

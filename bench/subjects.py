@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from kernel_assistant.environment.builds.compile import Binary, Compiler
 from kernel_assistant.environment.session import Environment, open_environment
 from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.records import BufferSpec, Candidate, InputSource, KernelTask, Launch, Plan, Workload
+from kernel_assistant.sandbox.choose import choose
 from kernel_assistant.targets.detect import detect
 
 KERNELS = Path(__file__).parent / "kernels"
@@ -41,42 +43,38 @@ def get_init_inputs():
 
 def trivial(target: str, mark: int = 0, count: int = 1 << 20) -> Candidate:
     """y = 2 x + 1 over a vector; each `mark` gives a different source text."""
-    launch = Launch(
-        symbol="twice",
-        args=(("x", "x0"), ("o", "out0"), ("count", str(count))),
-        grid=(f"cdiv({count}, 256)", "1", "1"),
-        block=("256", "1", "1"),
-    )
-    plan = Plan(
-        target=target,
-        dims=(),
-        inputs=(_f32("x0", (str(count),)),),
-        outputs=(_f32("out0", (str(count),)),),
-        launches=(launch,),
-    )
+    size, args = str(count), (("x", "x0"), ("o", "out0"), ("count", str(count)))
+    launch = Launch(symbol="twice", args=args, grid=(f"cdiv({count}, 256)", "1", "1"), block=("256", "1", "1"))
+    x0, out = (_f32("x0", (size,)),), (_f32("out0", (size,)),)
+    plan = Plan(target=target, dims=(), inputs=x0, outputs=out, launches=(launch,))
     return Candidate(plan=plan, sources=_sources("twice", target, f"// {mark}"), origin="bench")
 
 
 def norm(target: str, mark: int = 0, extra: int = 0) -> Candidate:
     """A handwritten gated RMS norm. The first `extra` rows are computed twice: more work of the same kind."""
     width = str(WIDTH[target])
-    rows = ("B", width)
-    launch = Launch(
-        symbol="gated_norm",
-        args=(("x", "x0"), ("g", "x1"), ("w", "p0"), ("o", "out0"), ("rows", "B"), ("extra", str(extra))),
-        grid=(f"B + {extra}", "1", "1"),
-        block=("256", "1", "1"),
-    )
-    plan = Plan(
-        target=target,
-        dims=("B",),
-        inputs=(_f32("x0", rows), _f32("x1", rows), _f32("p0", (width,))),
-        outputs=(_f32("out0", rows),),
-        launches=(launch,),
-        schedule="by hand",
-    )
+    args = (("x", "x0"), ("g", "x1"), ("w", "p0"), ("o", "out0"), ("rows", "B"), ("extra", str(extra)))
+    launch = Launch(symbol="gated_norm", args=args, grid=(f"B + {extra}", "1", "1"), block=("256", "1", "1"))
+    x0, x1, out = (_f32(name, ("B", width)) for name in ("x0", "x1", "out0"))
+    inputs = (x0, x1, _f32("p0", (width,)))
+    plan = Plan(target=target, dims=("B",), inputs=inputs, outputs=(out,), launches=(launch,), schedule="by hand")
     sources = _sources("gated_norm", target, f"// {mark}\n#define WIDTH {width}")
     return Candidate(plan=plan, sources=sources, origin="bench")
+
+
+@contextmanager
+def compiler(target: str) -> Iterator[tuple[Compiler, Path]]:
+    """A compiler with an empty cache, and the folder of that; it ends with the block."""
+    with tempfile.TemporaryDirectory(prefix="ka-bench-") as folder:
+        yield Compiler(detect(target), choose("auto"), Path(folder), threading.Event()), Path(folder)
+
+
+def built(using: Compiler, candidate: Candidate) -> Binary:
+    """Raises RuntimeError if the candidate cannot be built."""
+    found = using.build(candidate)
+    if not isinstance(found, Binary):
+        raise RuntimeError(found.diagnostics[0].message)
+    return found
 
 
 def norm_task(target: str) -> KernelTask:

@@ -1,7 +1,6 @@
 """Scans, reductions and sorts of tensors with one tiny and one huge dimension: generated kernels beside PyTorch.
 
     python -m bench.thin_shapes --target cuda --out FOLDER [--seconds 360] [--only cumsum]
-    python -m bench.thin_shapes --table docs/benchmarks/thin-shapes-cpu.json
 
 Sixty rows, operator × sizes × dimension. Each has the times of eager PyTorch, of `torch.compile`, of the generator's
 first schedule, of the best and of the slowest that a search would try, as the judge's quick tier measures them.
@@ -31,14 +30,7 @@ from kernel_assistant.targets.detect import detect
 
 HUGE, LONG = 1 << 20, 1 << 18
 #: Sizes and the dimension along which the operator works.
-PLACES = (
-    ((4, HUGE), 0),
-    ((4, HUGE), 1),
-    ((HUGE, 4), 0),
-    ((HUGE, 4), 1),
-    ((LONG, 8), 0),
-    ((1 << 15, 16, 8), 1),
-)
+PLACES = (((4, HUGE), 0), ((4, HUGE), 1), ((HUGE, 4), 0), ((HUGE, 4), 1), ((LONG, 8), 0), ((1 << 15, 16, 8), 1))
 OPERATORS = {
     "cumsum": "torch.cumsum(x, {dim})",
     "cumprod": "torch.cumprod(1 + x * 1e-4, {dim})",
@@ -84,15 +76,12 @@ class Shape:
 
 def main() -> int:
     given = _arguments()
-    if given.table:
-        print(page(RowFile(given.table).read()))
-        return 0
     device, out = detect(given.target), RowFile(given.out / f"thin-shapes-{given.target}.jsonl")
     out.describe({"command": " ".join(sys.argv), "target": given.target, "machine": describe(device)})
     shapes = [Shape(operator, sizes, dim) for operator in OPERATORS for sizes, dim in PLACES]
     cases = [({"row": shape.name}, shape) for shape in shapes if given.only in shape.name]
     with TemporaryDirectory(prefix="ka-thin-") as folder:
-        how = Judging(device, "fp32", "kernelbench", "auto", Path(folder))
+        how = Judging(device, "fp32", "kernelbench", Path(folder))
         row = partial(_row, how, given.most)
         print(page(measure_cases(cases, row, out, [worker_process(how.cache)], given.seconds)))
     return 0
@@ -176,7 +165,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=360.0, help="no row begins after so many")
     parser.add_argument("--most", type=int, default=12, help="schedules of a row")
     parser.add_argument("--only", default="", help="rows whose name contains this")
-    parser.add_argument("--table", type=Path, help="only print the table of these rows")
     return parser.parse_args()
 
 

@@ -1,10 +1,10 @@
 """Judges every attack of the suites and honest controls, and writes a page about the outcomes.
 
-    python -m bench.trust [--target cpu|cuda] [--honest TASKS] [--out FOLDER]    # writes docs/trust.md and a table
+    python -m bench.trust [--target cpu|cuda] [--out FOLDER]    # writes docs/trust.md and a table
 
 Attacks are judged without the screen, because the other checks have to suffice without it. Exit code 1: an attack got
-through, or an honest control was accused. Honest controls are the honest candidates of the suites and of the first
-TASKS tasks of the corpus of verdicts.
+through, or an honest control was accused. Honest controls are the honest candidates of the suites and of the corpus of
+verdicts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from bench import verdict_candidates
+from bench.attack_rows import attack_rows
 from bench.harness import markdown
 from bench.machine import describe
 from bench.verdicts import FOLDER, Label, Row, judged, read
@@ -33,7 +33,7 @@ from kernel_assistant.targets.detect import detect
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGE, TABLE = "trust.md", "trust-{target}.csv"
-HONEST, ATTACK, DENIED = "honest: ", "cheat: ", "denied: "
+HONEST, ATTACK = "honest: ", "cheat: "
 #: The check that refused a candidate, by what its message says; the first that fits.
 CHECKS = {
     "answered before it was asked": "tickets",
@@ -89,30 +89,9 @@ class Finding:
         return (*kept, self.label.verdict, self.check, "yes" if self.screened else "no", message)
 
 
-def attacks(target: str) -> list[Row]:
-    """The rows of the suites: attacks, attacks that can only gain time, and honest forms. Each candidate once, without
-    the screen."""
-    rows = verdict_candidates.attack_rows(target)
-    return [
-        replace(row, labels=tuple(replace(label, screened=False) for label in _once(row.labels)))
-        for row in rows
-        if row.labels
-    ]
-
-
-def _once(labels: Sequence[Label]) -> list[Label]:
-    """The labels without faults, and without repeats that differ in the screen only."""
-    chosen = [
-        label
-        for label in labels
-        if label.source.startswith((HONEST, ATTACK, DENIED)) and label.source != "cheat: PyTorch in C++"
-    ]
-    return list({(label.source, label.tier): label for label in chosen}.values())
-
-
-def honest_rows(target: str, tasks: int) -> list[Row]:
-    """Honest candidates of the corpus, of the first tasks."""
-    rows = [row for row in read(FOLDER / f"{target}.jsonl") if row.graph is not None][:tasks]
+def honest_rows(target: str) -> list[Row]:
+    """Honest candidates of the corpus."""
+    rows = [row for row in read(FOLDER / f"{target}.jsonl") if row.graph is not None]
     honest = [tuple(label for label in row.labels if label.source.startswith(HONEST)) for row in rows]
     return [replace(row, labels=labels) for row, labels in zip(rows, honest, strict=True) if labels]
 
@@ -175,11 +154,10 @@ def page(found: Sequence[Finding], honest: tuple[list[Label], int], target: str,
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--honest", type=int, default=1 << 30, metavar="TASKS", help="tasks with honest controls")
     parser.add_argument("--out", type=Path, default=DOCS, metavar="FOLDER")
     options = parser.parse_args()
     machine = describe(detect(options.target))
-    rows = judged([*attacks(options.target), *honest_rows(options.target, options.honest)], options.target)
+    rows = judged([*attack_rows(options.target), *honest_rows(options.target)], options.target)
     found, honest = list(findings(rows)), accused(rows)
     (options.out / "benchmarks").mkdir(parents=True, exist_ok=True)
     (options.out / "benchmarks" / TABLE.format(target=options.target)).write_text(table(found), encoding="utf-8")

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -40,16 +39,6 @@ _BETWEEN_S = 0.12
 _AIM_MS = 50.0
 
 
-@dataclass
-class Keys:
-    """Seconds from a key to its paint, by what the host's processes were doing when it was pressed."""
-
-    all: list[float] = field(default_factory=list)
-    compiling: list[float] = field(default_factory=list)
-    evaluating: list[float] = field(default_factory=list)
-    writing: list[float] = field(default_factory=list)
-
-
 def measure(settings: Settings) -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="ka-tui-") as name:
         home, project = Path(name, "home"), Path(name, "project")
@@ -57,9 +46,8 @@ def measure(settings: Settings) -> list[Figure]:
         _write_project(project)
         here = resolve(project, environ=environment)[0]
         write_long_job(here, project / "a.py", settings.count(_EVENTS, _EVENTS // 10))
-        screen = Screen(
-            [sys.executable, "-m", "kernel_assistant", "tui", str(project)], environment, project, _WIDTH, _HEIGHT
-        )
+        command = [sys.executable, "-m", "kernel_assistant"]
+        screen = Screen([*command, "tui", str(project)], environment, project, _WIDTH, _HEIGHT)
         try:
             figures = _start(screen)
             figures += _at_rest(screen, settings)
@@ -70,24 +58,16 @@ def measure(settings: Settings) -> list[Figure]:
             return figures
         finally:
             screen.close()
-            command = [sys.executable, "-m", "kernel_assistant", "host", "stop"]
-            subprocess.run(command, env=environment, capture_output=True, check=False, timeout=60)
+            subprocess.run([*command, "host", "stop"], env=environment, capture_output=True, check=False, timeout=60)
 
 
 def _environment(home: Path, settings: Settings) -> dict[str, str]:
     paths = os.pathsep.join(str(_ROOT / name) for name in (".", "lsp", "tui", "training"))
-    ours = {
-        "KERNEL_ASSISTANT_HOME": str(home),
-        "KERNEL_ASSISTANT_TARGET": settings.target,
-        "KERNEL_ASSISTANT_PYTHON": sys.executable,
-        "KERNEL_ASSISTANT_POLICY": "auto",
-        "KERNEL_ASSISTANT_BUDGET": f"{settings.count(40, 8)}s",
-        "KERNEL_ASSISTANT_FREE_WINS": "false",
-        "PYTHONPATH": paths,
-        "LANG": "C.UTF-8",
-    }
+    asked = {"TARGET": settings.target, "PYTHON": sys.executable, "POLICY": "auto", "FREE_WINS": "false"}
+    asked |= {"HOME": str(home), "BUDGET": f"{settings.count(40, 8)}s"}
     kept = {name: text for name, text in os.environ.items() if name not in ("NO_COLOR", "LC_ALL")}
-    return {**kept, **ours}
+    ours = {f"KERNEL_ASSISTANT_{name}": text for name, text in asked.items()}
+    return {**kept, **ours, "PYTHONPATH": paths, "LANG": "C.UTF-8"}
 
 
 def _write_project(project: Path) -> None:
@@ -100,7 +80,7 @@ def _write_project(project: Path) -> None:
 
 def _start(screen: Screen) -> list[Figure]:
     taken = screen.until(b"Block05") - screen.began
-    screen.quiet(0.7)
+    screen.quiet()
     return [
         Figure("start to the list of classes", taken, "s", "one process, its pages in memory"),
         Figure("resident memory at the start", screen.memory(), "MB"),
@@ -110,7 +90,7 @@ def _start(screen: Screen) -> list[Figure]:
 def _at_rest(screen: Screen, settings: Settings) -> list[Figure]:
     idle = screen.processor(settings.count(30, 5))
     before = screen.process.cpu_times()
-    keys = [_move(screen, position) for position in _walk(settings.count(100, 20))]
+    keys = [_move(screen, 1 + number % _BLOCKS) for number in range(settings.count(100, 20))]
     after = screen.process.cpu_times()
     cost = (after.user + after.system - before.user - before.system) / len(keys)
     return [
@@ -122,26 +102,25 @@ def _at_rest(screen: Screen, settings: Settings) -> list[Figure]:
 
 def _while_a_job_runs(screen: Screen, client: Client, settings: Settings) -> list[Figure]:
     screen.type(b"1" + _HOME)
-    screen.quiet(0.7)
+    screen.quiet()
     screen.press(b"s", b"started on")
     screen.type(b"1")
     host = psutil.Process((client.status() or {})["pid"])
-    keys = Keys()
+    # Seconds from a key to its paint, by what the host's processes were doing when it was pressed.
+    keys: dict[str, list[float]] = {"": [], "compiling": [], "evaluating": [], "writing": []}
     at = 0
-    while _active(client):
+    while any(row.state.active for row in client.jobs()):
         at = at + 1 if at < _BLOCKS else 1
         # The list begins with the class that runs; from the last class one key goes back to it.
         busy = _busy(host)
-        taken = _move(screen, at) if at > 1 else _jump(screen)
-        keys.all.append(taken)
-        for name in busy:
-            getattr(keys, name).append(taken)
+        taken = _move(screen, at)
+        for name in ("", *busy):
+            keys[name].append(taken)
         time.sleep(_BETWEEN_S)
-    screen.quiet(0.7)
-    figures = [_figure("key to paint while a job runs, p95", keys.all)]
-    for name in ("compiling", "evaluating", "writing"):
-        what = {"compiling": "a compiler", "evaluating": "a candidate", "writing": "the model"}[name]
-        if times := getattr(keys, name):
+    screen.quiet()
+    figures = [_figure("key to paint while a job runs, p95", keys[""])]
+    for name, what in (("compiling", "a compiler"), ("evaluating", "a candidate"), ("writing", "the model")):
+        if times := keys[name]:
             figures.append(_figure(f"the same while {what} runs, p95", times))
     return figures
 
@@ -149,19 +128,18 @@ def _while_a_job_runs(screen: Screen, client: Client, settings: Settings) -> lis
 def _after_an_hour(screen: Screen, settings: Settings) -> list[Figure]:
     screen.type(b"h")
     screen.until(b"of 2")
-    screen.quiet(0.7)
-    screen.type(_ENTER)
-    screen.quiet(0.7)
-    screen.type(_END)
-    screen.quiet(0.7)
+    screen.quiet()
+    for key in (_ENTER, _END):
+        screen.type(key)
+        screen.quiet()
     count = settings.count(_EVENTS, _EVENTS // 10)
     # Waits for the job's last candidate, because the other job's result is painted as well.
     opening = screen.press(_ENTER, f"turn {count - 5}".encode(), 120)
-    screen.quiet(0.7)
+    screen.quiet()
     screen.type(b"2")
-    screen.quiet(0.7)
+    screen.quiet()
     screen.press(_HOME, b"queued for")
-    times: list[float] = []
+    times = []
     for _ in range(settings.count(100, 20)):
         times.append(screen.press(_PAGE_DOWN, b"turn "))
         time.sleep(_BETWEEN_S / 2)
@@ -179,20 +157,11 @@ def _figure(name: str, times: list[float]) -> Figure:
     return Figure(name, p95(times), "ms", how, ("≤", _AIM_MS))
 
 
-def _walk(count: int) -> list[int]:
-    """The positions in the list of classes to visit, in order, beginning with the first."""
-    return [1 + number % _BLOCKS for number in range(count)]
-
-
 def _move(screen: Screen, position: int) -> float:
     """Seconds from the key, pressed at the class before, until the line below the list shows where the class at
     `position` is."""
-    if position == 1:
-        return _jump(screen)
-    return screen.press(_DOWN, _line(position))
-
-
-def _jump(screen: Screen) -> float:
+    if position > 1:
+        return screen.press(_DOWN, _line(position))
     screen.type(_END)
     time.sleep(_BETWEEN_S)
     screen.press(_HOME, b"a.py:")
@@ -201,10 +170,6 @@ def _jump(screen: Screen) -> float:
 
 def _line(position: int) -> bytes:
     return f"b.py:{_FIRST_LINE + (position - 1) * _BLOCK_LINES}".encode()
-
-
-def _active(client: Client) -> bool:
-    return any(row.state.active for row in client.jobs())
 
 
 def _busy(host: psutil.Process) -> set[str]:

