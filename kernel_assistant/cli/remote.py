@@ -82,8 +82,8 @@ def optimize_there(
     fail_under: float | None,
     detach: bool,
 ) -> int:
-    """Runs `optimize` with `--host` and returns the exit code. `task` and `options` must be prepared for a remote
-    machine."""
+    """Runs `optimize` on the machine of the setting `host` and returns the exit code. `chosen_task` makes `task` and
+    `options`. With `detach` it returns once the job is submitted."""
     from kernel_assistant.remote.closure import find_closure
     from kernel_assistant.remote.results import fetch, keep
     from kernel_assistant.remote.told import flags

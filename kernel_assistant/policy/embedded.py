@@ -34,7 +34,8 @@ def is_first(request: Request) -> bool:
 
 
 class FirstReplyCache:
-    """Gives each conversation about a job another first reply. Thread-safe: replies are generated one at a time."""
+    """Keeps the first replies of all conversations about a job, so that no two conversations begin with the same one.
+    Thread-safe: replies are generated one at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -95,7 +95,8 @@ class Canonical(Record, frozen=True, kw_only=True):
         return content_hash(self.text())
 
     def concrete(self) -> OpGraph:
-        """The graph with numbers instead of their names: the inverse of `canonical`, except for renamed values."""
+        """The graph with sizes and constants in place of their names. Undoes `canonical`, but values keep their new
+        names."""
 
         def size(text: str) -> str:
             return "*".join(str(self.sizes.get(factor, factor)) for factor in factors(text))

@@ -46,10 +46,13 @@ class Step(Record, frozen=True, kw_only=True):
 
 
 class Trajectory(Record, frozen=True, kw_only=True):
-    """A finished episode. `best` is the hash of the best fully verified candidate, if any; `unsupported` has the reason
-    of each policy that could not write the graph, `in_full` the evaluations in the full tier, and `broken` the cause
-    that ended a policy or the environment, "" if none did. `next_step` is what to do if a model's endpoint refused the
-    request."""
+    """A finished episode.
+
+    `best` is the hash of the best candidate that passed the full tier, None if there is none. `unsupported` lists why
+    policies could write no kernel for the graph. `in_full` lists all evaluations in the full tier. `broken` is the
+    error that ended a policy or the environment, "" if none did; `next_step` is the user's next step after such an
+    error.
+    """
 
     task: str
     policy: str

@@ -66,8 +66,8 @@ class CorpusText:
 
 
 def train(texts: Iterable[CorpusText], size: int = SIZE) -> Tokenizer:
-    """Trains a vocabulary of at most `size` tokens on the texts and returns it. Control tokens come first, parts of
-    operator names and markers last."""
+    """Trains a vocabulary of at most `size` tokens on the texts and returns it. Control tokens come first; the fixed
+    tokens of PARTS (pieces of operator names, and words that mark lines) come last."""
     tokenizer = Tokenizer(models.BPE())
     cuts = [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
     # Parts that are cut out later must not be learned.

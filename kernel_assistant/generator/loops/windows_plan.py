@@ -1,5 +1,5 @@
-"""Plans a nest of windows: the values that are computed before a window, at each of its positions, and at each
-output."""
+"""Plans a loop nest with windows, which are poolings and depthwise convolutions: which values are computed once before
+a window, at each position inside it, and once an output."""
 
 from __future__ import annotations
 

@@ -82,7 +82,8 @@ def to_config(shape: ModelShape, special: Mapping[str, int | None]) -> dict[str,
 
 
 def from_metadata(fields: Mapping[str, Any], tied: bool) -> ModelShape:
-    """Reads the metadata of a GGUF file. Raises UsageError for another architecture or a scaled rotary embedding."""
+    """Reads the shape of a model from the metadata of a GGUF file. `tied`: whether input and output embeddings are the
+    same. Raises UsageError unless the architecture is "llama" with rotary embeddings that are not scaled."""
     architecture = fields.get("general.architecture")
     if architecture != "llama" or fields.get("llama.rope.scaling.type", "none") != "none":
         raise UsageError(

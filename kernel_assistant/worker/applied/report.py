@@ -31,8 +31,8 @@ _asked: list[_Report] = []
 
 
 class _Report:
-    """Writes the counters of one package to its file. Writing resets them, so that no call is counted twice in this
-    process."""
+    """Writes how often the kernels of one applied package ran, and why not, to a file of this process, when the process
+    ends. Writing resets the counters, so that no call is counted twice."""
 
     def __init__(self, folder: str, package: str, counters: Callable[[], Classes], reset: Callable[[], None]) -> None:
         self._folder, self._package, self._counters, self._reset = folder, package, counters, reset

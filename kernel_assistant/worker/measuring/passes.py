@@ -56,8 +56,8 @@ def _unchecked(mine: Block, compared: bool) -> None:
 
 
 class TimedPasses:
-    """Times passes: in each pass every subject runs one block, in random order. The first of `subjects` is the
-    candidate."""
+    """Times candidate, baseline and others on a CPU in passes. In a pass each of them runs one block of calls, in
+    random order. The first of `subjects` is the candidate."""
 
     def __init__(
         self,

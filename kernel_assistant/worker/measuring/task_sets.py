@@ -100,8 +100,9 @@ class TaskSets:
         return max(2, min(max(beyond_cache, min(a_block, room)), MOST_SETS[self.target]))
 
     def _values(self, base: ExpectedOutputs, cache_bytes: int) -> SetValues:
-        """An object that changes the values in the sets. It has filled them with the declared inputs, varied as far as
-        the module accepts that."""
+        """Fills the input sets with the declared inputs, varied as far as the module accepts that, and returns the
+        object that gives them new values later. `base` has the declared inputs and eager's results; each change of
+        values evicts the cache (`cache_bytes`)."""
         cache = 2 * cache_bytes
         leading = [_leads_with_free(self.task.graph, name) for name in self.task.input_names]
         evicted = min(cache, NEAR_BYTES) if self.target == "cpu" else cache

@@ -246,15 +246,18 @@ def alternate(
     before_others: Callable[[], None] = lambda: None,
     after_candidate: Callable[[int, int], None] = lambda first, count: None,
 ) -> Series:
-    """Time `candidate` against `baseline` in A B B A rounds, and `others` once a round.
+    """Times `candidate` against `baseline` in A B B A rounds, and `others` once a round.
 
-    Before each block its side is woken, so that the device switches to the other process untimed (0.4 ms on an H200).
-    Blocks walk around the ring of sets, so that none uses sets that another block has just touched.
-    `before_round(first)` changes the input values of all sets, beginning at `first` (so that those used next are out of
-    the cache again); `before_candidate(first, count)` changes those that the candidate may know; `before_others` leaves
-    the cache as `before_candidate` does; `after_candidate(first, count)` checks outputs of the block that was just
-    timed. Each round holds the device exclusively. After `most_seconds`, without the time spent waiting for the device,
-    the series ends early, with at least twelve rounds.
+    The `sets` input sets form a ring. Each block goes on where the last one ended, so that none uses sets which another
+    block has just touched. Before each block an untimed message wakes its process (0.4 ms on an H200).
+
+    `before_round(first)` gives all sets new values, from set `first` on around the ring, so that the next ones are out
+    of the cache again. `before_candidate(first, count)` gives new values to the `count` sets from `first` on, which the
+    candidate is about to read; `before_others` fills the cache in the same way for the other sides.
+    `after_candidate(first, count)` checks the outputs of the block that was just timed.
+
+    Each round holds the device exclusively. After `most_seconds` (waiting for the device not counted) no round begins,
+    but LEAST_ROUNDS are always made.
     """
     with lock.exclusive():
         lengths = {

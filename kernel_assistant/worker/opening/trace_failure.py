@@ -23,9 +23,9 @@ _NO_FAKE = re.compile(r"no fake impl|register_fake|missing a? ?fake", re.IGNOREC
 
 
 def trace_failure(error: Exception, name: str, path: str, kept: str = "") -> TaskError:
-    """The TaskError for an `error` from exporting the class `name` of the file `path`, whose calls change the attribute
-    `kept` ("" for none). If code depends on a tensor's values, the message names its line if that is known, because
-    torch's own message only names symbols of its tracer."""
+    """The TaskError for an `error` from exporting the class `name` in the file `path`. `kept` is an attribute that
+    `forward` changes, "" if there is none. If code depends on a tensor's values, the message names its line if that is
+    known, because torch's own message only names symbols of its tracer."""
     if kept and _STATE.search(str(error)):
         message = f"{name}.forward changes {kept}, which is no buffer, so that its trace does not show it"
         return TaskError("mutates_inputs", message, checks.keep_in_a_buffer(kept), checks.traceback_text(error))

@@ -91,7 +91,8 @@ class OperatorCall:
         ] or default
 
     def mask(self) -> torch.Tensor:
-        """A mask of the elements that are needed of at least one result; all results have the shape of the first."""
+        """Returns a boolean mask with the shape of the results: the elements that a reader needs of at least one
+        result."""
         if any(need is True for need in self.needed.values()):
             return torch.ones((), dtype=torch.bool, device=self.device).expand(self.shape)
         mask = torch.zeros(self.shape, dtype=torch.bool, device=self.device)

@@ -203,8 +203,9 @@ def check_outputs(
     errors: WorstErrors,
     task: OpenTask | None = None,
 ) -> None:
-    """Compare all outputs of a case. Raises IncorrectOutput with the worst element. With a `task`, a few elements may
-    differ by as much as PyTorch's do when its inputs are rounded differently."""
+    """Compares all outputs of a case under the tolerance `policy` and adds their errors to `errors`. Raises
+    IncorrectOutput with the worst element. If `task` is given, a few elements may be beyond the tolerance, provided
+    that PyTorch's own results there change as much after its inputs are rounded in another way."""
     for position, (spec, got) in enumerate(zip(plan["outputs"], outputs, strict=True)):
         result = expected.compare(position, got, policy, errors.usual.get(spec["name"], 0.0))
         if not result.passed and not (task and result.places and _moves(task, expected, position, got, result)):

@@ -19,8 +19,9 @@ def in_code(pattern: str, replacement: Replacement) -> Edit:
 
 
 def in_head(pattern: str, replacement: Replacement) -> Edit:
-    """Returns an edit that replaces one random match of `pattern` in the comment lines, except the lines `// parts:`
-    and `// schedule:`, which have no effect."""
+    """Returns an edit that replaces one random match of `pattern` in the comment lines that state the plan. The lines
+    `// parts:` and `// schedule:` are left alone: the plan does not depend on them. The edit returns None without a
+    match."""
     return _edit(pattern, replacement, lambda line: re.match(r"\s*//(?! schedule:| parts:)", line) is not None)
 
 

@@ -77,7 +77,8 @@ def emit_window(nest: LoopNest, schedule: Schedule) -> KernelSource:
 
 
 def _window(body: StatementWriter, part: WindowBody, tile: int, stage: bool) -> None:
-    """Writes the computation of the window at each output of the tile, into the array w<number>[0 … end - begin)."""
+    """Writes a loop that computes window `part` for the outputs `begin` to `end` of a tile (C variables) into the array
+    w<number>. With `stage`, the input row is first copied to an array of its own."""
     unit, nest, number = body.unit, body.nest, part.number
     ctype, last = part.window.ctype, part.last
     unit.add(f"alignas(64) {ctype} w{number}[{tile}];")

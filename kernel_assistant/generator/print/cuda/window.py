@@ -81,8 +81,8 @@ class DirectWindow:
         return f"cdiv(({size_text(size)}) * {bands} * ({size_text(rest)}), {self.block})"
 
     def tiles(self) -> str:
-        """Writes the position of this thread, with a piece of one row of outputs for each block, so that its threads
-        differ only in the position in the row. Returns the number of blocks.
+        """Writes the lines that compute which output a thread computes. Each block has a piece of one row of outputs,
+        so that threads of a block differ only in their position in this row. Returns the number of blocks as C text.
         """
         unit, nest, bands = self.unit, self.nest, self.bands()
         size = self.across

@@ -1,5 +1,6 @@
-"""Writes windows whose input rows are first copied to shared memory. Every element is read once, by neighbouring
-threads, for any stride; elementwise work before the window is done once for each element.
+"""Writes CUDA code for poolings and depthwise convolutions that first copy their input rows to shared memory. Each
+element is read once, by neighbouring threads, for any stride. The elementwise operators in front are computed once an
+element.
 """
 
 from __future__ import annotations
@@ -101,7 +102,8 @@ class SharedWindow(DirectWindow):
         unit.close()
 
     def _rows(self, part: WindowBody, band: Span | None, used: int) -> None:
-        """Begins the loop over the input rows that are copied together; all threads skip the same rows."""
+        """Opens the loop over the input rows that are copied together; the caller closes it. Rows outside of the input,
+        and rows that no window of the band reads (bits of `used` that are 0), are skipped by all threads."""
         unit, depth = self.unit, self._depth(part)
         unit.add("#pragma unroll")
         unit.open(f"for (int u = 0; u < {depth}; ++u)")

@@ -172,8 +172,8 @@ class QuickTiming:
     def _timed(
         self, subject: PlanSubject, blocks: list[_TimedBlock], after: Callable[[], None]
     ) -> list[list[tuple[float, int]]]:
-        """Times the blocks. Returns (seconds, calls) of each block, in groups of blocks whose sets get new values
-        together. No set occurs twice in a group."""
+        """Times the blocks. Returns (seconds, calls) of each block, in groups. Before a group, the input sets of all
+        its blocks get new values; so no set occurs twice in a group."""
         if not self._together or sum(block.calls for block in blocks) > self._sets.count:
             return [self._timed_together(subject, [block], after) for block in blocks]
         return [self._timed_together(subject, blocks, after)]
@@ -181,8 +181,9 @@ class QuickTiming:
     def _timed_together(
         self, subject: PlanSubject, blocks: list[_TimedBlock], after: Callable[[], None]
     ) -> list[tuple[float, int]]:
-        """Seconds and number of calls of each block, on sets that get new values first. All blocks are repeated if a
-        runner's answer was late."""
+        """Times a group of blocks, after all their input sets got new values. Returns seconds and number of calls of
+        each block. `after` is called once the blocks have run. If the runner answered later than its own clock
+        explains, the whole group is timed again."""
         rings = [self._sets.around(block.first, block.calls) for block in blocks]
         indices = [index for ring in rings for index in ring]
 

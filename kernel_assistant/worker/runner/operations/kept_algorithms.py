@@ -63,7 +63,7 @@ class KeptAlgorithms:
         return fresh
 
     def save(self) -> None:
-        """Add `fresh` to the file."""
+        """Adds the choices that were made since the last call to the user's file of choices."""
         write(self.path, self.take_fresh())
 
 

@@ -86,8 +86,8 @@ def _imported(module: str) -> Any:
 
 
 def _config(parameter: inspect.Parameter, module: str, value: Value) -> tuple[str, str]:
-    """Returns the source of a configuration whose sizes suit the value, and the line that imports it. Raises
-    CannotBuild."""
+    """Returns source code that makes the argument `parameter`, a configuration of transformers with the sizes of
+    `value`, and the line that imports its class. `module` is the module of the model. Raises CannotBuild."""
     from transformers import PretrainedConfig
 
     home = module.replace(".modeling_", ".configuration_")
