@@ -28,16 +28,9 @@ RUNTIME = "_runtime.txt"
 _RUNTIME_BEFORE = "_runtime"
 _RUNNER_FILES = (
     *("__init__.py", "plan.py", "executor.py", "launching.py", "kernel_graph.py", "capture.py", "cuda_driver.py"),
-    *(
-        "locks.py",
-        "plan_graph.py",
-        "libraries.py",
-        "operations/__init__.py",
-        "operations/choosing.py",
-        "operations/convolution.py",
-    ),
+    *("plan_graph.py", "libraries.py", "operations/__init__.py", "operations/choosing.py", "operations/convolution.py"),
     *("operations/cublaslt.py", "operations/cudnn.py", "operations/cudnn_graph.py", "operations/cudnn_library.py"),
-    *("operations/kept_algorithms.py", "operations/opened_library.py"),
+    *("operations/kept_algorithms.py", "operations/opened_library.py", "locks.py"),
     *("pytorch/__init__.py", "pytorch/arena.py", "pytorch/aten.py", "pytorch/residual.py", "pytorch/tensors.py"),
     "pytorch/held.py",
 )

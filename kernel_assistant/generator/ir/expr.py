@@ -43,10 +43,7 @@ def resolve(axes: Axes) -> Axes:
     """`axes` with each axis that has `parts` replaced by these, recursively: the loops of the final nest, outermost
     first.
     """
-    for axis in axes:
-        if axis.parts is not None:
-            break
-    else:
+    if all(axis.parts is None for axis in axes):
         return axes
     resolved: list[Axis] = []
     for axis in axes:
@@ -68,10 +65,10 @@ def resolve_index(index: Index) -> Index:
         if axis.parts is None:
             resolved[axis] = coefficient
             continue
-        step, after = coefficient, None
+        step = coefficient
         for part in reversed(resolve(axis.parts)):
-            step = step if after is None else mul(step, after)
-            resolved[part], after = step, part.size
+            resolved[part] = step
+            step = mul(step, part.size)
     return resolved
 
 

@@ -47,6 +47,7 @@ def _write(operand: Operand) -> str:
 
 @lru_cache(maxsize=1 << 12)
 def _word(operand: str) -> str:
+    """A text operand, quoted if `read_graph` would take it for something else."""
     plain = _PLAIN.match(operand) and operand not in _WORDS and not _NUMBER.match(operand)
     return operand if plain and "=" not in operand else json.dumps(operand)
 

@@ -21,11 +21,10 @@ from .binaries import Binaries
 from .calls import CallPattern
 from .contract import Contract, StateUpdate
 from .launch import AppliedLauncher, Misaligned
-from .layouts import PLAIN, layout_of
+from .layouts import is_plain, layout_of
 from .strided import copied, laid_out
 from .watch import InstanceVerdict
 
-_STRIDED = torch.strided
 #: Most combinations of sizes, dtypes and devices that are remembered for one class, whether accepted or refused.
 _REMEMBERED = 512
 
@@ -142,7 +141,7 @@ class Guard:
             return "gradient"
         parts: list[Any] = [layout]
         for tensor in given:
-            if type(tensor) not in PLAIN or tensor.layout is not _STRIDED or tensor.is_neg():
+            if not is_plain(tensor):
                 return "tensor type"
             if grad and tensor.requires_grad:
                 return "gradient"

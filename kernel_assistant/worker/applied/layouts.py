@@ -1,7 +1,7 @@
 """Compares the layouts of tensors with those of earlier calls: classes, sizes, strides, dtypes and devices.
 
-Uses PyTorch's own guards: they compare the layouts of several tensors in the time that Python needs to read that of
-one.
+Uses PyTorch's own guards: a model has hundreds of tensors, and they compare all of them in the time that Python needs
+to compare twenty.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-#: Classes of tensors that kernels take.
-PLAIN = (torch.Tensor, torch.nn.Parameter)
+_CLASSES = (torch.Tensor, torch.nn.Parameter)
 #: The number of launchers of an instance that are found by one comparison. After MOST_STORED calls with other layouts,
 #: only each MOST_STORED-th is stored: a program whose sizes change all the time gains nothing.
 MOST, MOST_STORED = 4, 64
@@ -43,8 +42,7 @@ class LaunchersByLayout(Generic[Launcher]):
         if self._offered > MOST_STORED and self._offered % MOST_STORED:
             return
         guards = _guards(tensors)
-        # They refuse a tensor that is there twice.
-        if guards is not None and guards.check(*tensors):
+        if guards is not None:
             self._known = (*self._known[1 - MOST :], (guards.check, _grad_enabled(), launcher))
 
     def clear(self) -> None:
@@ -53,11 +51,7 @@ class LaunchersByLayout(Generic[Launcher]):
 
 
 class ParameterLayouts:
-    """Caches the layout of a module's tensors. The layout is part of the key under which `Guard` stores launchers.
-
-    A model has hundreds of tensors. PyTorch's guards compare all of them in the time that Python needs to compare
-    twenty.
-    """
+    """Caches the layout of a module's tensors. The layout is part of the key under which `Guard` stores launchers."""
 
     def __init__(self) -> None:
         #: By whether inference mode is on, which PyTorch's guards regard as another layout.
@@ -69,12 +63,11 @@ class ParameterLayouts:
         known = self._known.get(mode)
         if known is not None and known[0].check(*tensors):
             return known[1]
-        if not all(map(_is_plain, tensors)):
+        if not all(map(is_plain, tensors)):
             return None
         key = LayoutKey(tensors)
         guards = _guards(tensors)
-        # They refuse a tensor that is there twice.
-        if guards is not None and guards.check(*tensors):
+        if guards is not None:
             self._known[mode] = guards, key
         return key
 
@@ -96,8 +89,10 @@ class LayoutKey:
         return self is other or (isinstance(other, LayoutKey) and self._parts == other._parts)
 
 
-def _is_plain(tensor: torch.Tensor) -> bool:
-    return type(tensor) in PLAIN and tensor.layout is torch.strided and not tensor.is_neg()
+def is_plain(value: Any) -> bool:
+    """Whether kernels can read a value: a strided tensor or parameter, no subclass, whose values are those in memory
+    (PyTorch may instead mark a view as negated)."""
+    return type(value) in _CLASSES and value.layout is torch.strided and not value.is_neg()
 
 
 def layout_of(tensor: torch.Tensor) -> tuple[Any, ...]:
@@ -105,10 +100,11 @@ def layout_of(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _guards(tensors: Sequence[torch.Tensor]) -> Any:
-    """An object whose `check` says whether tensors have the same layout as these; None if this PyTorch has no such
-    object."""
+    """An object whose `check` says whether tensors have the same layout as these. None if this PyTorch has no such
+    object, or if a tensor occurs twice, which `check` refuses."""
     make = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
     try:
-        return make and make.TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
+        guards = make and make.TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
     except (AttributeError, TypeError):
         return None
+    return guards if guards is not None and guards.check(*tensors) else None

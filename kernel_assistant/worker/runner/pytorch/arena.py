@@ -27,7 +27,7 @@ def arena(device: torch.device, stream: int, size: int) -> torch.Tensor:
     of, key = _arenas.of, (device.index, stream)
     memory = of.get(key)
     if memory is None or memory.numel() < size:
-        # Before the larger one is there, which may have its place.
+        # Freed before the larger one is allocated, which may get its memory.
         del memory
         of.pop(key, None)
         memory = torch.empty(size, dtype=torch.uint8, device=device)
