@@ -58,7 +58,8 @@ def test_what_was_not_measured_is_no_share_of_nothing():
     unmeasured = [attempt("a", right, scheme="correctness")]
     assert figures_of(unmeasured, [])["faster_compile_rate"] is None
     assert "faster_compile_rate" not in figures_of_episodes(unmeasured)
-    assert figures_of_episodes([attempt("a", right)])["faster_compile_rate"] == 0.0
+    assert "faster_compile_rate" not in figures_of_episodes([attempt("a", right)])
+    assert figures_of_episodes([attempt("a", judged(eager=0.9))])["faster_compile_rate"] == 0.0
 
 
 def test_checkpoints_are_named_as_they_are_there(tmp_path):

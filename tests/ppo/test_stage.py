@@ -21,7 +21,7 @@ from kernel_assistant_training.options.commands import run_command
 from kernel_assistant_training.options.stages import RftArguments
 from kernel_assistant_training.ppo.ended import ended
 from kernel_assistant_training.ppo.model.actor import Actor
-from kernel_assistant_training.ppo.play import PlayOptions
+from kernel_assistant_training.ppo.play import IterationContext, PlayOptions
 from kernel_assistant_training.ppo.run_folder import copy_around
 from kernel_assistant_training.ppo.stage import run
 from kernel_assistant_training.ppo.store import TrajectoryStore
@@ -105,6 +105,34 @@ def test_what_is_not_finite_ends_with_a_checkpoint_that_can_be_used(options, coi
     found = list(TrajectoryStore(options.out).read(1))
     # Ten tokens are no answer.
     assert len(found) == 2 and all(one.cut_off for one in found)
+
+
+@pytest.mark.learns
+def test_tasks_that_are_not_timed_are_verified_and_earn_one_at_most(options, coin):
+    play = replace(options.play, scheme="milestone", timed=0.0)
+    run(replace(options, play=play), [coin.task], CPU)
+    (_, line), found = lines(options.out), list(TrajectoryStore(options.out).read(1))
+    assert {one.reward.value for one in found} == {-1.0, 1.0}
+    judged = [json.loads(one)["evaluation"] for one in (options.out / "evaluations.jsonl").read_text().splitlines()]
+    assert {one["tier"] for one in judged} == {"verify"} and not any(one["timing"] for one in judged)
+    assert "faster_eager_rate" not in line and line["pass_rate"] > 0
+
+
+def test_the_lot_decides_for_each_task_whether_it_is_timed():
+    def share(timed, iteration):
+        context = IterationContext(None, None, PlayOptions(timed=timed), iteration, run_seed=0)
+        return [context.timed(f"task {number}") for number in range(400)]
+
+    assert not any(share(0.0, 1)) and all(share(1.0, 1))
+    assert 60 < sum(share(0.25, 1)) < 140
+    assert share(0.25, 1) == share(0.25, 1) != share(0.25, 2)
+
+
+def test_a_share_of_timed_tasks_that_cannot_be_is_refused():
+    with pytest.raises(UsageError, match="no share"):
+        PlayOptions(timed=1.5)
+    with pytest.raises(UsageError, match="later replies"):
+        PlayOptions(timed=0.5, turns=2)
 
 
 @pytest.mark.learns

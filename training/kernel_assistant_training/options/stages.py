@@ -112,6 +112,9 @@ class PpoAgentArguments(PlayArguments):
     baseline: Literal["value", "others"] = option(
         "value", "Baseline of rewards; others: the mean of the task's other episodes."
     )
+    timed: float = option(
+        1.0, "Share of the tasks whose kernels are timed, by lot; those of others earn 1 at most.", metavar="SHARE"
+    )
     kl: float = option(0.01, "Coefficient of the KL divergence; 0: none.")
     kl_target: float | None = option(None, "Nats per token that the coefficient aims at.")
     shard: bool = option(False, "Weights in parts, one for each process (FSDP).")

@@ -23,7 +23,7 @@ from kernel_assistant_training.ppo.model.actor import Actor
 from kernel_assistant_training.ppo.model.base import folder_of
 from kernel_assistant_training.ppo.play import PlayOptions
 from kernel_assistant_training.ppo.pool.pool import EvaluationPool, PoolOptions
-from kernel_assistant_training.ppo.rewards import FASTER, faster_than_compile, highest_tier
+from kernel_assistant_training.ppo.rewards import faster_than_compile, faster_than_eager, highest_tier
 from kernel_assistant_training.ppo.rollouts import Rollouts, builders
 from kernel_assistant_training.ppo.sources import MixedSource, SourceOptions
 from kernel_assistant_training.ppo.store import TrajectoryStore
@@ -170,7 +170,7 @@ def figures_of(first: Sequence[Trajectory], more: Sequence[Trajectory]) -> dict[
         "tasks": len(played),
         "pass_rate": _mean([one.correct for one in greedy]),
         "best_pass_rate": _mean([one.correct for one in best]),
-        "faster_eager_rate": _mean([one.correct and one.speedup_vs_eager >= FASTER for one in best]),
+        "faster_eager_rate": faster_than_eager(best) or 0.0,
         "faster_compile_rate": faster_than_compile(best),
         "reward": _mean([one.value for one in greedy]),
         "best_reward": _mean([one.value for one in best]),

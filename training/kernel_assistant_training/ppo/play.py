@@ -45,8 +45,10 @@ from kernel_assistant_training.reply import CONTEXT, MOST_REPLY
 class PlayOptions:
     """Options of an episode. It has up to `turns` replies of at most `reply` tokens each, in a context of `context`
     tokens. `scheme` is the reward scheme. Temperature 1 samples from the policy itself; 0 is for evaluations. With the
-    `clock` "nominal", conversations contain computed times (`nominal.py`). Raises UsageError if the clock is nominal
-    and the scheme rewards speed."""
+    `clock` "nominal", conversations contain computed times (`nominal.py`). Candidates are timed for the share `timed`
+    of the tasks, drawn by lot; those for other tasks are only verified, which is cheaper, and earn 1 at most. Raises
+    UsageError if the clock is nominal and the scheme rewards speed, and if candidates are not timed although later
+    replies read their times."""
 
     scheme: str = "milestone"
     turns: int = 1
@@ -55,6 +57,7 @@ class PlayOptions:
     temperature: float = 1.0
     clock: str = "measured"
     profile: str = "compact"
+    timed: float = 1.0
 
     def __post_init__(self) -> None:
         if self.profile not in PROFILES:
@@ -63,6 +66,10 @@ class PlayOptions:
             raise UsageError(
                 f"{self.scheme} rewards speed, which a nominal clock does not know", "use --clock measured"
             )
+        if not 0 <= self.timed <= 1:
+            raise UsageError(f"--timed {self.timed:g} is no share", "use a number from 0 to 1")
+        if self.timed < 1 and self.turns > 1:
+            raise UsageError("later replies read the times of earlier kernels", "use --timed 1, or --turns 1")
 
 
 class GrowingProfile(FullProfile):
@@ -125,6 +132,10 @@ class IterationContext:
     iteration: int
     run_seed: int
 
+    def timed(self, key: str) -> bool:
+        """Whether candidates for the task with this key are timed in this iteration."""
+        return Random(f"timed {self.run_seed} {self.iteration} {key}").random() < self.options.timed
+
 
 def play(slot: ConversationSlot, task: Task, opened: OpenedTask, number: int, setting: IterationContext) -> Trajectory:
     """Plays episode `number` of a task to its end; returns its trajectory. Raises the exceptions of the scheduler."""
@@ -161,6 +172,8 @@ class _Episode:
         profile = self._profile(world.workspace)
         self._client = client
         self._policy = ModelPolicy(client, profile, world, limits, lambda event: None)
+        self._nominal = setting.options.clock == "nominal"
+        self._timed = not self._nominal and setting.timed(task.key)
         self._steps: list[Step] = []
         self._void = False
 
@@ -223,10 +236,10 @@ class _Episode:
         yield candidate, self._asked(candidate, action.tier)
 
     def _asked(self, candidate: Candidate, tier: Tier) -> Evaluation:
-        nominal = self._setting.options.clock == "nominal"
-        evaluation = self._slot.evaluation(EvaluationRequest(self._task, candidate, Tier.verify if nominal else tier))
+        asked = EvaluationRequest(self._task, candidate, tier if self._timed else Tier.verify)
+        evaluation = self._slot.evaluation(asked)
         self._void |= evaluation is None
-        if evaluation is not None and nominal:
+        if evaluation is not None and self._nominal:
             return nominal_times(evaluation, self._opened.graph)
         return evaluation or Evaluation(
             candidate=candidate.hash(),

@@ -165,12 +165,28 @@ def needs_full(scheme: str) -> bool:
     return scheme != "correctness"
 
 
+def faster_than_eager(rewards: Sequence[Reward]) -> float | None:
+    """Returns the share of rewards whose candidate is correct and 5% faster than eager; None if there are correct
+    candidates and none was timed."""
+    return _share(rewards, lambda one: one.speedup_vs_eager >= FASTER)
+
+
 def faster_than_compile(rewards: Sequence[Reward]) -> float | None:
     """Returns the share of rewards whose candidate is correct and 5% faster than `torch.compile`; None if the scheme
-    does not measure that."""
+    does not measure that, or if there are correct candidates and none was timed."""
     if not any(needs_full(one.scheme) for one in rewards):
         return None
-    return sum(one.correct and one.speedup_vs_compile >= FASTER for one in rewards) / len(rewards)
+    return _share(rewards, lambda one: one.speedup_vs_compile >= FASTER)
+
+
+def _share(rewards: Sequence[Reward], fast: Callable[[Reward], bool]) -> float | None:
+    """Returns the share of rewards with a correct candidate for which `fast` holds. Correct candidates that were not
+    timed count with the share of those that were."""
+    correct = [one for one in rewards if one.correct]
+    timed = [one for one in correct if one.timed]
+    if not timed:
+        return None if correct else 0.0
+    return sum(map(fast, timed)) / len(timed) * len(correct) / len(rewards)
 
 
 def of_episode(

@@ -15,7 +15,7 @@ from kernel_assistant_training.ppo.ended import endings
 from kernel_assistant_training.ppo.engines.engine import Engine
 from kernel_assistant_training.ppo.play import IterationContext, PlayOptions, play
 from kernel_assistant_training.ppo.pool.pool import EvaluationPool
-from kernel_assistant_training.ppo.rewards import FASTER, faster_than_compile
+from kernel_assistant_training.ppo.rewards import faster_than_compile, faster_than_eager
 from kernel_assistant_training.ppo.rounds import ConversationSlot, RoundScheduler
 from kernel_assistant_training.ppo.store import TrajectoryStore
 from kernel_assistant_training.ppo.trajectory import Trajectory
@@ -95,20 +95,21 @@ def builders() -> int:
 
 def figures_of(trajectories: Sequence[Trajectory]) -> Metrics:
     """Returns metrics of episodes: means, rates, and counts by ending. Rates are shares of episodes; an episode counts
-    as faster from a speed-up of 5% on. `faster_compile_rate` is missing if the reward does not measure `torch.compile`.
-    """
+    as faster from a speed-up of 5% on. The rates of faster ones are missing if nothing was timed, and
+    `faster_compile_rate` also if the reward does not measure `torch.compile`."""
     count = max(len(trajectories), 1)
     rewards = [one.reward.value for one in trajectories]
     mean = sum(rewards) / count
-    fast = faster_than_compile([one.reward for one in trajectories])
+    measured = {
+        "faster_eager_rate": faster_than_eager([one.reward for one in trajectories]),
+        "faster_compile_rate": faster_than_compile([one.reward for one in trajectories]),
+    }
     return {
         "episodes": len(trajectories),
         "reward": mean,
         "reward_std": (sum((one - mean) ** 2 for one in rewards) / count) ** 0.5,
         "pass_rate": sum(one.reward.correct for one in trajectories) / count,
-        "faster_eager_rate": sum(one.reward.correct and one.reward.speedup_vs_eager >= FASTER for one in trajectories)
-        / count,
-        **({} if fast is None else {"faster_compile_rate": fast}),
+        **{name: rate for name, rate in measured.items() if rate is not None},
         "episode_turns": sum(one.turns for one in trajectories) / count,
         "episode_tokens": sum(one.length for one in trajectories) / count,
         "episode_actions": sum(one.actions for one in trajectories) / count,
