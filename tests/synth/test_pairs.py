@@ -61,6 +61,14 @@ def test_streams_begin_with_easy_tasks() -> None:
     assert all(sum(weights) == pytest.approx(1) for weights in (first, half, usual))
 
 
+def test_a_model_that_goes_on_gets_long_tasks_from_the_first_pair_on() -> None:
+    new, continued = (
+        [len(pair.steps) for pair in islice(drawn(4, "cpu", Counter(), continued=goes_on), 80)]
+        for goes_on in (False, True)
+    )
+    assert sum(continued) > sum(new) + 80
+
+
 def test_figures_of_prompts_are_ordered() -> None:
     random = Random(0)
     for _ in range(30):

@@ -19,11 +19,14 @@ TARGETS = ("cuda", "cpu")
 COMPOSE_SHARE = 0.03
 
 
-def pairs_of(target: str, narrow: Narrow | None = None, mistakes: FaultRates | None = None) -> Source:
-    """Returns a source of conversations, each with a training task and an answer that was not run."""
+def pairs_of(
+    target: str, narrow: Narrow | None = None, mistakes: FaultRates | None = None, continued: bool = False
+) -> Source:
+    """Returns a source of conversations, each with a training task and an answer that was not run. `continued`: for a
+    model that was trained before."""
     from kernel_assistant_training.synth import pairs
 
-    return partial(pairs, target=target, narrow=narrow, mistakes=mistakes)
+    return partial(pairs, target=target, narrow=narrow, mistakes=mistakes, continued=continued)
 
 
 def training_sources(
@@ -31,12 +34,13 @@ def training_sources(
     targets: Sequence[str] = TARGETS,
     narrow: Narrow | None = None,
     mistakes: FaultRates | None = None,
+    continued: bool = False,
 ) -> tuple[Source, ...]:
     """Returns one source for each target: mostly pairs of a task and a kernel, and a share `compose_share` of
-    conversations that ask for a task."""
+    conversations that ask for a task. `continued`: for a model that was trained before."""
     from kernel_assistant_training.synth.composing import compositions
 
-    most = [pairs_of(target, narrow, mistakes) for target in targets]
+    most = [pairs_of(target, narrow, mistakes, continued) for target in targets]
     return tuple(
         partial(mixed, most=one, rest=compositions, share=compose_share, part=part) for part, one in enumerate(most)
     )

@@ -82,7 +82,11 @@ def train(options: PretrainOptions) -> PretrainProgress:
     progress = _resumed(checkpoint, device) if options.resume else PretrainProgress()
     earlier = progress.seconds
     sources = options.sources or training_sources(
-        options.compose_share, options.target, Narrow.of(options.only, options.level), FaultRates.of(options.mistakes)
+        options.compose_share,
+        options.target,
+        Narrow.of(options.only, options.level),
+        FaultRates.of(options.mistakes),
+        continued=options.base is not None,
     )
     # A resumed run draws other conversations.
     streaming = StreamOptions(

@@ -23,6 +23,8 @@ from kernel_assistant_training.synth.steps import Step
 #: Weights of tasks with one to five steps: at the beginning of a stream, and from pair number `RAMP` on.
 EASY, LEVELS = (0.5, 0.3, 0.15, 0.05, 0.0), (0.18, 0.25, 0.25, 0.2, 0.12)
 RAMP = 5_000
+#: Weights for a model that was trained before: it still gets every third task of four or five steps wrong.
+CONTINUED = (0.1, 0.17, 0.23, 0.25, 0.25)
 #: Probability that a task also returns intermediate values: higher than for tasks of users, because a small model often
 #: gets the names of results wrong.
 MORE = 0.45
@@ -52,25 +54,34 @@ class Pair:
 
 
 def pairs(
-    seed: int, target: str, narrow: Narrow | None = None, mistakes: FaultRates | None = None
+    seed: int,
+    target: str,
+    narrow: Narrow | None = None,
+    mistakes: FaultRates | None = None,
+    continued: bool = False,
 ) -> Iterator[list[Message]]:
     """Yields conversations without end: a system, a user and an assistant message. With `mistakes`, some answers get a
-    deliberate mistake."""
+    deliberate mistake. With `continued`, tasks have more steps from the first one on, for a model that was trained
+    before."""
     random = Random(f"figures {seed} {target}")
-    for pair in drawn(seed, target, Counter(), narrow):
+    for pair in drawn(seed, target, Counter(), narrow, continued):
         source = mistakes.put(pair.source, random) if mistakes else pair.source
         reply = Message(role="assistant", content=fence(source, target))
         yield [*_prompt(pair.task, pair.graph, target, random), reply]
 
 
-def drawn(seed: int, target: str, yields: Counter[str], narrow: Narrow | None = None) -> Iterator[Pair]:
+def drawn(
+    seed: int, target: str, yields: Counter[str], narrow: Narrow | None = None, continued: bool = False
+) -> Iterator[Pair]:
     """Yields training tasks with answers, without end. A task occurs up to `SCHEDULES` times in a row, each time with
     another answer. `yields` counts the drawn tasks and, by reason, the tasks that are left out. If `narrow` restricts
-    the tasks, a task may repeat without limit."""
+    the tasks, a task may repeat without limit. The numbers of steps have the weights `CONTINUED` with `continued`, else
+    those of `level_weights`."""
     random, seen = Random(f"pairs {seed} {target}"), Counter[str]()
     kind = narrow or Narrow()
     while True:
-        (level,) = random.choices(range(1, 1 + len(LEVELS)), level_weights(yields["pairs"]))
+        weights = CONTINUED if continued else level_weights(yields["pairs"])
+        (level,) = random.choices(range(1, 1 + len(LEVELS)), weights)
         (favoured,) = random.choices(list(FAVOURED), list(FAVOURED.values()))
         graph, steps = kind.sampled(random, level, MORE, favoured)
         yields["drawn"] += 1
