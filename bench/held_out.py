@@ -21,7 +21,7 @@ from typing import Any
 from bench.held_out_answers import GENERATOR, AnswerEngine, Answers, engine
 from bench.held_out_judge import JudgeOptions, Row, judge_part
 from bench.held_out_page import page
-from bench.held_out_tasks import HeldOutTask, tasks
+from bench.held_out_tasks import HeldOutTask, composed, tasks
 from bench.machine import describe
 from kernel_assistant.config import resolve
 from kernel_assistant.environment.ceilings import keep_ceilings, known_ceilings
@@ -57,7 +57,8 @@ def _run(options: argparse.Namespace) -> None:
     until, target, out = time.monotonic() + options.seconds, options.target, options.out
     workers = WorkerOptions(target, sys.executable, out, out, throughput=False)
     device = measured_device(workers)
-    chosen = tasks(out / f"tasks-{target}.jsonl", target, device.arch, options.tasks, options.seed)
+    file, drawn = out / f"tasks-{target}.jsonl", (target, device.arch, options.tasks, options.seed)
+    chosen = composed(file, *drawn) if options.composed else tasks(file, *drawn)
     _meta(options, machine=describe(device), model=_identity(options.model), attempts=options.attempts)
     model = engine(options.model, options.engine or ENGINES[target], target, resolve()[0])
     done, thorough = _rows(options), {task.key for task in chosen[max(0, len(chosen) - options.thorough) :]}
@@ -155,6 +156,7 @@ def _options() -> argparse.Namespace:
     add("--model", default="", help="GGUF file, folder, registered name or URL; the shipped one if left out")
     add("--engine", default="", choices=["", "torch", "llama.cpp"], help="torch on a GPU if left out")
     add("--tasks", type=int, default=200, help="of the held-out split; half as many withheld ones on top")
+    add("--composed", action="store_true", help="ask the held-out compositions of PyTorch's operators instead")
     add("--attempts", type=int, default=8, help="answers to a task")
     add("--seconds", type=float, default=float("inf"), help="no task is begun after that")
     add("--seed", type=int, default=0)

@@ -93,7 +93,7 @@ class Attempt:
 
 
 def subject(asked: HeldOutTask, answers: Answers, target: str, *, thorough: bool) -> Subject:
-    task = of_graph(asked.graph, target, asked.level)
+    task = of_graph(asked.graph, target, asked.level, text=asked.text)
     read = [_candidate(task, answer.text, target) for answer in answers.answers]
     different = list({one.hash(): one for one in read if isinstance(one, Candidate)}.values())
     ahead, tokens = len(different) if thorough else 1, sum(answer.tokens for answer in answers.answers)

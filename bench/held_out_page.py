@@ -9,7 +9,12 @@ from typing import Any
 
 from bench.harness import Row, markdown
 
-SPLITS = {"held_out": "held out", "held_pairs": "withheld pairs", "held_families": "withheld families"}
+SPLITS = {
+    "held_out": "held out",
+    "held_pairs": "withheld pairs",
+    "held_families": "withheld families",
+    "composed": "composed",
+}
 COLUMNS = ["tasks of", "number", "one attempt", "best of all", "generator: first", "best of as many", "wins", "outside"]
 
 

@@ -18,6 +18,8 @@ from kernel_assistant_training.episodes.lines import read_lines
 from kernel_assistant_training.synth import fitted, sample, split
 from kernel_assistant_training.synth.answers import answers
 from kernel_assistant_training.synth.baselines import invented
+from kernel_assistant_training.synth.traced import fitting, traced_graphs
+from kernel_assistant_training.tasks.candidates.writing import with_batch
 
 LEVELS = 5
 #: Number of tasks of each split, relative to those of `held_out`.
@@ -25,7 +27,8 @@ SHARES = {"held_out": 1.0, "held_pairs": 0.25, "held_families": 0.25}
 
 
 class HeldOutTask(Record, frozen=True, kw_only=True):
-    """`key` is that of the canonical graph; `writable` says whether the generator can write the task."""
+    """`key` is that of the canonical graph; `writable` says whether the generator can write the task. If `text` is
+    empty, the module's source is made from the graph."""
 
     key: str
     split: str
@@ -33,12 +36,26 @@ class HeldOutTask(Record, frozen=True, kw_only=True):
     graph: OpGraph
     prompt: tuple[Message, ...]
     writable: bool
+    text: str = ""
 
 
 def tasks(file: Path, target: str, arch: str, count: int, seed: int) -> list[HeldOutTask]:
     """The tasks in `file`, which is made first if necessary."""
     if not file.is_file():
         replace_file(file, msgspec.json.Encoder().encode_lines(_drawn(target, arch, count, seed)))
+    return list(read_lines(file, HeldOutTask))
+
+
+def composed(file: Path, target: str, arch: str, count: int, seed: int) -> list[HeldOutTask]:
+    """The tasks in `file`, which is made first if necessary, of the first `count` held-out compositions that fit."""
+    if not file.is_file():
+        random, chosen = Random(f"composed {target} {seed}"), list[HeldOutTask]()
+        for one in traced_graphs("held_out"):
+            graph = fitting(one.graph, target, random)
+            if graph is not None and len(chosen) < count:
+                text = with_batch(one.text, graph.dims["B"]) if "B" in graph.dims else one.text
+                chosen.append(_asked(graph, "composed", len(one.operators), target, arch, seed, text))
+        replace_file(file, msgspec.json.Encoder().encode_lines(chosen))
     return list(read_lines(file, HeldOutTask))
 
 
@@ -68,11 +85,24 @@ def _drawn(target: str, arch: str, count: int, seed: int) -> list[HeldOutTask]:
         if key in by_key or have[part, level] >= most or have[part] >= wanted.get(part, 0):
             continue
         have.update([part, (part, level)])
-        _, baseline = invented(graph, target, Random(f"{seed} {key}"))
-        told = compact_task(task, graph.dims, arch, msgspec.structs.replace(baseline, compile_ms=None))
-        prompt = Message(role="system", content=compact_system(target)), Message(role="user", content=told)
-        writable = bool(written(task, target, 1))
-        by_key[key] = HeldOutTask(key=key, split=part, level=level, graph=graph, prompt=prompt, writable=writable)
+        by_key[key] = _asked(graph, part, level, target, arch, seed)
     mixed = list(by_key.values())
     random.shuffle(mixed)
     return mixed
+
+
+def _asked(graph: OpGraph, part: str, level: int, target: str, arch: str, seed: int, text: str = "") -> HeldOutTask:
+    task = canonical(graph)
+    key = task.key()
+    _, baseline = invented(graph, target, Random(f"{seed} {key}"))
+    told = compact_task(task, graph.dims, arch, msgspec.structs.replace(baseline, compile_ms=None))
+    prompt = Message(role="system", content=compact_system(target)), Message(role="user", content=told)
+    return HeldOutTask(
+        key=key,
+        split=part,
+        level=level,
+        graph=graph,
+        prompt=prompt,
+        writable=bool(written(task, target, 1)),
+        text=text,
+    )

@@ -91,7 +91,7 @@ class Finding:
 
 def honest_rows(target: str) -> list[Row]:
     """Honest candidates of the corpus."""
-    rows = [row for row in read(FOLDER / f"{target}.jsonl") if row.graph is not None]
+    rows = [row for row in read(FOLDER / f"{target}.jsonl.xz") if row.graph is not None]
     honest = [tuple(label for label in row.labels if label.source.startswith(HONEST)) for row in rows]
     return [replace(row, labels=labels) for row, labels in zip(rows, honest, strict=True) if labels]
 

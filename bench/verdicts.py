@@ -3,13 +3,14 @@
     python -m bench.verdicts [--target cpu|cuda]    # the exit code is 1 if a verdict differs
     python -m bench.verdicts --write                # judges it three times and writes the verdicts that it gets now
 
-The corpus of a target is `tests/data/verdicts/TARGET.jsonl`: a line with the headers that candidates share, then a line
-for each task. `--write` keeps the candidates that get the same verdict each time.
+The corpus of a target is `tests/data/verdicts/TARGET.jsonl.xz`: a line with the headers that candidates share, then
+a line for each task. `--write` keeps the candidates that get the same verdict each time.
 """
 
 from __future__ import annotations
 
 import argparse
+import lzma
 import sys
 import tempfile
 import threading
@@ -88,7 +89,7 @@ class Pending:
 
 
 def read(path: Path) -> list[Row]:
-    first, *lines = path.read_bytes().splitlines()
+    first, *lines = lzma.decompress(path.read_bytes()).splitlines()
     headers = decode(first, dict[str, str])
     for name, text in headers.items():
         lines = [line.replace(encode(f"@{name}"), encode(text)) for line in lines]
@@ -102,7 +103,7 @@ def write(path: Path, rows: Sequence[Row]) -> None:
     for name, text in headers.items():
         lines = [line.replace(encode(text), encode(f"@{name}")) for line in lines]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b"".join(line + b"\n" for line in (encode(headers), *lines)))
+    path.write_bytes(lzma.compress(b"".join(line + b"\n" for line in (encode(headers), *lines))))
 
 
 def judged(rows: Sequence[Row], target: str) -> list[Row]:
@@ -206,7 +207,7 @@ def main() -> int:
     parser.add_argument("--target", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--write", action="store_true", help="write the verdicts that it gets now")
     options = parser.parse_args()
-    path, began = FOLDER / f"{options.target}.jsonl", time.monotonic()
+    path, began = FOLDER / f"{options.target}.jsonl.xz", time.monotonic()
     rows = read(path)
     runs = [judged(rows, options.target) for _ in range(RUNS if options.write else 1)]
     differing = [line for run in runs for line in differences(rows, run)]

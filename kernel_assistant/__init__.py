@@ -29,8 +29,8 @@ def optimize(
     free_wins: bool = True,
     progress: Callable[[str], object] | None = None,
 ) -> OptimizeResult:
-    """Have kernels written for `module` as it is called with `inputs` and `kwargs`. Returns the result, with the
-    confirmed speed-ups.
+    """Writes kernels for `module` as it is called with `inputs` and `kwargs`, and returns the result with the confirmed
+    speed-ups.
 
     `module` is a `torch.nn.Module` instance, `inputs` its positional arguments (tensors of any shape and dtype, plain
     numbers, or tuples, lists and dicts of them), `budget` the wall time in seconds. The module itself is not changed;
@@ -60,15 +60,14 @@ def optimize(
 
 
 def accelerated(module: Any, result: OptimizeResult, *, force: bool = False) -> Any:
-    """A copy of `module` in which every instance of the optimized class (the class of `result`) runs the kernels, in
-    this process.
+    """Returns a copy of `module` in which every instance of the optimized class (the class of `result`) runs the
+    kernels, in this process.
 
     This works for a class of a notebook, and for a class of a file without editing that file. `module` is the module
-    that was optimized, or contains instances of its class; it does not change, and the copy has its own parameters.
-    The kernels run for calls as they were verified (shapes, dtype, device, mode, no gradient needed), and your own
-    code for all other calls; `kernel_counters()` of each instance says how often each of them ran. Names of the
-    session that the class uses are assumed to be unchanged since the job: call this function again after running their
-    cells again.
+    that was optimized, or contains instances of its class; it does not change, and the copy has its own parameters. The
+    kernels run for calls as they were verified (shapes, dtype, device, mode, no gradient needed), and your own code for
+    all other calls; `kernel_counters()` of each instance says how often each of them ran. Names of the session that the
+    class uses are assumed to be unchanged since the job: call this function again after running their cells again.
 
     Raises UsageError if there is no candidate, if no gain was confirmed (unless `force`), or if the class has changed
     since the job.

@@ -24,8 +24,8 @@ PREFIX = "KERNEL_ASSISTANT_"
 
 
 def parse_seconds(value: object) -> float:
-    """Seconds from a number, or from a text such as `90`, `120s`, `2m` or `1h`. Raises ValueError unless the result
-    is positive and finite."""
+    """Returns seconds from a number, or from a text such as `90`, `120s`, `2m` or `1h`. Raises ValueError unless the
+    result is positive and finite."""
     text = str(value).strip().lower()
     scale = {"s": 1.0, "m": 60.0, "h": 3600.0}.get(text[-1:], 0.0)
     seconds = float(text[:-1]) * scale if scale else float(text)
@@ -44,7 +44,7 @@ def _one_of(*names: str) -> Callable[[object], str]:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The text " (did you mean WORD?)" if a known word is close to `word`, else ""."""
+    """Returns the text " (did you mean WORD?)" if a known word is close to `word`, else ""."""
     close = difflib.get_close_matches(word, list(known), n=1)
     return f" (did you mean {close[0]}?)" if close else ""
 
@@ -57,7 +57,8 @@ def _switch(value: object) -> bool:
 
 
 def _positive(value: object) -> float:
-    """Reads a number, such as a speed-up or an amount of money. Raises ValueError unless it is positive and finite."""
+    """Returns the number in a setting, such as a speed-up or an amount of money. Raises ValueError unless it is
+    positive and finite."""
     number = float(str(value))
     if not 0.0 < number < float("inf"):
         raise ValueError("want a positive number such as 1.05")
@@ -65,7 +66,7 @@ def _positive(value: object) -> float:
 
 
 def _price(value: object) -> float:
-    """Reads a price. Raises ValueError unless it is finite and not negative."""
+    """Returns the price in a setting. Raises ValueError unless it is finite and not negative."""
     price = float(str(value))
     if not 0.0 <= price < float("inf"):
         raise ValueError("want a number such as 0.25")
@@ -87,9 +88,8 @@ def _folder(value: object) -> Path:
 
 
 def _machine(value: object) -> str:
-    """Reads the name of a machine, for use as an argument of ssh; "" for `none`. Raises ValueError for a text that
-    ssh would take for an option or for two words.
-    """
+    """Returns the name of a machine as ssh takes it; "" for `none`. Raises ValueError for a text that ssh would take
+    for an option or for two words."""
     name = str(value).strip()
     if name.startswith("-") or any(character.isspace() or not character.isprintable() for character in name):
         raise ValueError("want user@machine, or a name of ssh's configuration")
@@ -181,8 +181,8 @@ def documentation() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Origin:
-    """The origin of a value: `layer` is default, user file, project, environment or option; `where` names the file
-    and line, or the variable."""
+    """The origin of a setting's value: `layer` is default, user file, project, environment or option; `where` names the
+    file and line, or the variable ("" for a default)."""
 
     layer: str
     where: str = ""
@@ -193,10 +193,10 @@ def resolve(
     flags: Mapping[str, object] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> tuple[Settings, list[str]]:
-    """The settings for a file or folder `start`, and a warning in one line for each setting that was ignored.
+    """Returns the settings for a file or folder `start`, and a warning in one line for each setting that was ignored.
 
-    `flags` maps names of settings to values from the command line; None means "not given". Raises UsageError for an
-    invalid value and for an unknown name.
+    `flags` maps names of settings to values from the command line; None means "not given". `environ` defaults to the
+    process's environment. Raises UsageError for an invalid value and for an unknown name.
     """
     settings, _, warnings = trace(start, flags, environ)
     return settings, warnings
@@ -207,7 +207,8 @@ def trace(
     flags: Mapping[str, object] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> tuple[Settings, dict[str, Origin], list[str]]:
-    """Like `resolve`, but also returns the origin of every value: (settings, origins, warnings)."""
+    """Returns (settings, origins, warnings): the same as `resolve`, and the origin of every value by the setting's
+    name."""
     environ = os.environ if environ is None else environ
     warnings: list[str] = []
     folders = _default_folders(environ)
@@ -228,20 +229,20 @@ def trace(
 
 
 def user_file(environ: Mapping[str, str] | None = None) -> Path:
-    """Path of the user's own settings, whether the file exists or not."""
+    """Returns the path of the user's own settings file, whether it exists or not."""
     return _default_folders(os.environ if environ is None else environ)["config_file"]
 
 
 def check_value(name: str, value: object, where: str = "") -> Any:
-    """The value of a setting in the form that `Settings` has. Raises UsageError for an unknown name or an invalid
-    value."""
+    """Converts a setting's value to the type that the field `name` of `Settings` has, and returns it. Raises
+    UsageError, with `where` in its message, for an unknown name or an invalid value."""
     if name not in documentation():
         raise _unknown(name, where)
     return _parse(name, value, where)
 
 
 def is_for_projects(name: str) -> bool:
-    """Whether a repository may set the setting `name`."""
+    """Whether the pyproject.toml of a repository may set the setting `name`."""
     return name not in _NEVER_FROM_PROJECT
 
 
@@ -304,8 +305,8 @@ def _from_environment(environ: Mapping[str, str]) -> Layer:
 
 
 def nearest_pyproject(start: Path | None) -> Path | None:
-    """The pyproject.toml that applies to a file or folder: the one in the nearest folder at or above it; None if
-    there is none."""
+    """Returns the pyproject.toml that applies to a file or folder: the one in the nearest folder at or above it; None
+    if there is none."""
     if start is None:
         return None
     start = start.absolute()
@@ -316,8 +317,8 @@ def nearest_pyproject(start: Path | None) -> Path | None:
 
 
 def line_of(text: str, key: str, table: str = "") -> int:
-    """The line (from 1) on which `key` is set in a table of a TOML text; 0 if it is not found, for example in an
-    inline table."""
+    """Returns the line (from 1) on which `key` is set in a table of a TOML text; 0 if it is not found, for example in
+    an inline table."""
     current = ""
     for number, line in enumerate(text.splitlines(), 1):
         header = re.match(r"\s*\[([^\[\]]+)\]\s*(?:#.*)?$", line)
@@ -329,7 +330,7 @@ def line_of(text: str, key: str, table: str = "") -> int:
 
 
 def _location(path: Path | None, key: str, table: str = "") -> str:
-    """The position of a setting as `file:line`, for messages; the file alone if the line is not found."""
+    """Returns the position of a setting as `file:line`, for messages; the file alone if the line is not found."""
     line = line_of(path.read_text(encoding="utf-8"), key, table) if path is not None else 0
     return f"{path}:{line}" if line else str(path)
 

@@ -19,7 +19,8 @@ EXIT_CANCELLED = 130
 
 
 class KernelAssistantError(Exception):
-    """Base class. `str(error)` is the cause in one line; `next_step` tells the user what to do."""
+    """Base class of this tool's errors. `str(error)` is the cause in one line; `next_step` tells the user what to do;
+    `detail` is further text such as a log, or ""."""
 
     exit_code = EXIT_INTERNAL
 
@@ -50,7 +51,7 @@ class MissingError(KernelAssistantError):
 
 
 class InternalError(KernelAssistantError):
-    """A failure of this tool itself."""
+    """A failure of this tool itself, not of the user's input or machine."""
 
 
 class WorkerError(InternalError):
@@ -80,8 +81,8 @@ class Cancelled(KernelAssistantError):
 
 
 def kind_of(exit_code: int) -> type[KernelAssistantError]:
-    """The class of errors with this exit code (InternalError if there is none), for an error that another process
-    reported."""
+    """Returns the class of errors with this exit code (InternalError if there is none), for an error that another
+    process reported."""
     return next((kind for kind in (UsageError, MissingError, Cancelled) if kind.exit_code == exit_code), InternalError)
 
 
@@ -100,7 +101,8 @@ def noted() -> Iterator[None]:
 
 @contextmanager
 def boundary(kind: type[InternalError], what: str) -> Iterator[None]:
-    """Raise `kind` for an OSError, ValueError or EOFError inside the context; the cause begins with `what`."""
+    """Raises `kind` instead of an OSError, ValueError or EOFError in the `with` block; the cause begins with `what`.
+    The tool's own errors pass unchanged."""
     try:
         yield
     except KernelAssistantError:

@@ -13,7 +13,7 @@ from kernel_assistant.records.spending import Spending
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", forbid_unknown_fields=True):
-    """Base of every event. `time` is in seconds since the epoch; the session host fills in `seq` and `job`."""
+    """Base of every event of a job. `time` is in seconds since the epoch; the session host fills in `seq` and `job`."""
 
     seq: int = 0
     job: str = ""

@@ -1,6 +1,7 @@
-"""Reads the tool calls of a reply: in OpenAI's form, or in one of the forms that models write into their text. Pure.
+"""Reads the tool calls of a reply: as fields of an OpenAI-compatible answer, or in one of the syntaxes that models
+write into their text. Pure.
 
-All forms become `ParsedCall`. An error in a call becomes its `problem`, which is sent to the model.
+All become `ParsedCall`. An error in a call becomes its `problem`, which is sent to the model.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _PLAN = re.compile(r"^plan:[ \t]*(.*)$", re.MULTILINE)
 
 
 def with_calls(reply: Message, known: Collection[str]) -> tuple[Message, list[ParsedCall]]:
-    """Returns the reply in the form in which it is stored, and its calls as `calls_of` does.
+    """Returns the reply in the form in which it is stored, and its parsed calls in order; calls after the first
+    MOST_CALLS get a problem. `known` are the names of the tools.
 
     In the stored reply, reasoning is moved out of the text, and calls in the text have become tool calls. If one of
     these calls cannot be read, the text stays as it is.
@@ -46,14 +48,14 @@ def calls_of(reply: Message, known: Collection[str]) -> list[ParsedCall]:
 
 
 def code_of(reply: str) -> str | None:
-    """Returns the last fenced block of a reply, None if there is none."""
+    """Returns the code between the last pair of ``` lines of a reply; None if there is none."""
     blocks = _FENCE.findall(reply)
     return str(blocks[-1][1]) if blocks else None
 
 
 def source_of(reply: str) -> str | None:
-    """Returns the last fenced block with a launch line; if there is none, the last fenced block in C, C++ or CUDA; if
-    there is none either, None."""
+    """Returns the last code between ``` lines that contains `launch:`. If no code does, returns the last code in C, C++
+    or CUDA; without that, None."""
     blocks = [(language.lower(), code) for language, code in _FENCE.findall(reply)]
     whole = [code for _, code in blocks if "launch:" in code]
     whole = whole or [code for language, code in blocks if language in _LANGUAGES]
@@ -61,7 +63,7 @@ def source_of(reply: str) -> str | None:
 
 
 def plan_of(reply: str) -> str | None:
-    """Returns the text after `plan:` in a reply, None if there is none."""
+    """Returns the text after `plan:` (a schedule or constants) in a reply; None if there is none."""
     match = _PLAN.search(reply)
     return match[1] if match else None
 

@@ -16,8 +16,8 @@ def within_reach(first: Evaluation) -> bool:
     """Whether another finalist may still be an improvement. `first` is the evaluation, in the full tier, of the fastest
     candidate of the search.
 
-    The search cannot distinguish the times of the finalists. So if the whole interval of the speed-up in `first` lies
-    below 1 for a baseline, the other finalists are not tried.
+    The search cannot distinguish the times of the finalists. So the others are not tried if the whole interval of the
+    speed-up in `first` lies below 1 for one of the baselines, eager PyTorch or torch.compile.
     """
     timing = first.timing
     if timing is None:
@@ -27,7 +27,8 @@ def within_reach(first: Evaluation) -> bool:
 
 
 class ConfirmationBudget:
-    """A time limit for evaluations in the full tier. The longest one so far is the estimate for the next."""
+    """A limit of `seconds`, from now on, for evaluations in the full tier. `has_room(n)` says whether n more
+    evaluations fit, if each takes as long as the longest one so far."""
 
     def __init__(self, seconds: float, now: Callable[[], float] = time.monotonic) -> None:
         self._now, self._ends = now, now() + seconds
@@ -39,7 +40,7 @@ class ConfirmationBudget:
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """Measures the time of one evaluation, which runs in the `with` block."""
+        """Measures how long the one evaluation in the `with` block takes, for later estimates."""
         began = self._now()
         yield
         self.longest = max(self.longest, self._now() - began)

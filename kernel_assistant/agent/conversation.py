@@ -1,8 +1,8 @@
 """A conversation that fits into the model's context: all messages are stored in full, but old ones may be sent
 shortened.
 
-The server reports the number of tokens of a prompt. This gives the characters per token, from which the tokens of later
-prompts are estimated.
+The server reports the number of tokens of a prompt. From it the number of characters per token is computed, and from
+that the number of tokens of later prompts is estimated.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ MOST_TEXT, MOST_ARGUMENTS = 6000, 6000
 
 @dataclass(frozen=True)
 class ContextWindow:
-    """Sizes in tokens: `context` is the most that the model can take, prompt and reply together; `reply` is the part of
-    it that the reply may use."""
+    """Sizes in tokens: `context` is the most that the model takes, prompt and reply together; `reply` is how many of
+    these are reserved for the reply."""
 
     context: int
     reply: int
@@ -44,8 +44,8 @@ class ContextWindow:
 
 
 class Conversation:
-    """A list of messages to which messages are only added; with `compacts`, old ones may be sent shortened. `turn` is
-    the number of the next reply."""
+    """A list of messages that only grows. With `compacts`, old messages may be sent shortened. `turn` is the number of
+    the model's next reply."""
 
     def __init__(self, room: ContextWindow, tools: tuple[dict[str, Any], ...] = (), *, compacts: bool) -> None:
         self.messages: list[Message] = []
@@ -58,11 +58,12 @@ class Conversation:
         self.messages.append(message)
 
     def add_reply(self, reply: Message) -> None:
-        """Adds the model's reply to `prompt()`; corrects the estimate of characters per token by the reply's usage.
+        """Adds the model's reply to the messages, and corrects the estimate of characters per token with the token
+        counts that the server reports in `reply.usage`.
 
-        It is computed from prompt and reply together, because a vocabulary for kernels has tokens for whole lines. If
-        the prompt alone gives more characters per token, that value is used: the tokens of a reply may include
-        reasoning that is not in its text.
+        The estimate is computed from prompt and reply together, because a vocabulary for kernels has tokens for whole
+        lines. If the prompt alone gives more characters per token, that value is used: the tokens of a reply may
+        include reasoning that is not in its text.
         """
         prompt, answer = reply.usage.prompt_tokens, reply.usage.completion_tokens
         if prompt:
@@ -85,8 +86,8 @@ class Conversation:
         return int(self._characters(messages) / self._ratio)
 
     def fits(self) -> bool:
-        """Whether the prompt fits into the part of the context that is not reserved for the reply. Shortens old
-        messages first if it does not and that is allowed."""
+        """Whether the prompt fits into the part of the context that is not reserved for the reply. If it does not fit
+        and `compacts` is set, shortens old messages first."""
         if self.tokens() > self._room.prompt and self._compacts:
             self._compact()
         return self.tokens() <= self._room.prompt
@@ -129,8 +130,8 @@ def _length(message: Message) -> int:
 
 
 def event_of(message: Message, conversation: int, turn: int) -> ModelReplied | None:
-    """Returns the event that shows `message` to watchers of a job; None for the system message, the same for all
-    tasks."""
+    """Returns the event that shows `message` to watchers of a job. Returns None for the system message, because it is
+    the same for all tasks."""
     if message.role == "system":
         return None
     return ModelReplied(

@@ -183,7 +183,8 @@ def _residual(text: str, read: _ParsedDirectives, graph: OpGraph) -> Launch:
 
 
 def _call(text: str) -> tuple[str, str, str]:
-    """Splits `SYMBOL(...) REST` into symbol, text in the brackets, and rest. Raises ValueError for another form."""
+    """Splits `SYMBOL(...) REST` into symbol, text in the brackets, and rest. Raises ValueError if the text does not
+    look like this."""
     match = _CALL.match(text)
     depth = 0
     for position in range(match.end() - 1 if match else len(text), len(text)):

@@ -13,7 +13,7 @@ NEVER = float("inf")
 
 
 class BestSoFar:
-    """The best time among all searches of an episode, for progress reports. Thread-safe."""
+    """The best time in milliseconds among all searches of an episode, for progress reports. Thread-safe."""
 
     def __init__(self, ms: float = NEVER) -> None:
         self.ms = ms
@@ -29,7 +29,8 @@ class BestSoFar:
 
 
 class EvaluatedCandidates:
-    """Candidates, each with its latest evaluation in the search."""
+    """Candidates by their hash, each with its latest evaluation in the search. The candidates of `steps` are added at
+    once."""
 
     def __init__(self, steps: tuple[Step, ...] = ()) -> None:
         self.candidates: dict[str, Candidate] = {}
@@ -43,7 +44,8 @@ class EvaluatedCandidates:
         self._evaluations[candidate.hash()] = evaluation
 
     def fresh(self, candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
-        """Returns those of `candidates` that were not evaluated yet, without duplicates."""
+        """Returns those of `candidates` that were not evaluated yet, without duplicates (candidates with the same
+        hash)."""
         unseen = {candidate.hash(): candidate for candidate in candidates}
         return tuple(candidate for key, candidate in unseen.items() if key not in self.candidates)
 
@@ -67,7 +69,8 @@ class EvaluatedCandidates:
         return [self.candidates[key] for key in sorted(correct, key=self._ms)[:FINALISTS]]
 
     def is_close(self, candidate: Candidate) -> bool:
-        """Whether the quick tier cannot distinguish the candidate's time from that of the best candidate."""
+        """Whether the candidate's time is so near to that of the best candidate that the quick tier cannot distinguish
+        them."""
         return self._ms(candidate.hash()) <= CLOSE * self.best_ms
 
     def _ms(self, key: str) -> float:

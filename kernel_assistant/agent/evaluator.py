@@ -1,4 +1,4 @@
-"""The interface of an environment for the loop of an episode."""
+"""The interface through which an episode uses an environment, which compiles, verifies and times candidates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernel_assistant.targets.base import DeviceFacts
 
 
 class Evaluator(Protocol):
-    """What the loop of an episode uses of an environment."""
+    """The attributes and methods of an environment that the loop of an episode uses."""
 
     task: KernelTask
     graph: OpGraph

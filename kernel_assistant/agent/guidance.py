@@ -1,5 +1,5 @@
-"""A project's own guidance for models: what to try, what to avoid. Guidance can forbid a model more, but cannot allow
-it more.
+"""A project's own guidance for models: what to try, what to avoid. Guidance can only restrict a model further; it
+cannot lift a restriction.
 
 It is the file `kernel-assistant.md` beside the nearest pyproject.toml, else beside the module's file. A block of TOML
 between two lines `+++` at its top may contain `without_tools` (names of tools) and `turns` (the most turns); the rest
@@ -34,8 +34,8 @@ class Guidance:
 
 
 def guidance_for(path: Path) -> Guidance:
-    """Returns the guidance of the project that contains the file `path`; empty if there is none. Raises UsageError if
-    the file with the guidance is malformed."""
+    """Returns a project's guidance (advice for models in `kernel-assistant.md`) for the file `path`; it is empty if
+    there is none. Raises UsageError if the file with the guidance is malformed."""
     pyproject = nearest_pyproject(path.parent)
     for folder in (path.parent if pyproject is None else pyproject.parent, path.parent):
         file = folder / FILE

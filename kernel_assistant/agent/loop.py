@@ -27,7 +27,8 @@ NOT_COMPARED = "torch.compile was still compiling the module when the budget end
 
 
 class Episode:
-    """Runs one episode on one task: its phases one after another, then the confirmation."""
+    """Runs one episode on one task: the search, phase after phase (a phase is a group of policies that search at the
+    same time), then the confirmation of the fastest candidates in the full tier."""
 
     def __init__(
         self,
@@ -50,8 +51,8 @@ class Episode:
         self._broken = ""
 
     def run(self) -> Trajectory:
-        """Searches, then confirms. Failed candidates, a cancellation, a lost worker and the end of the time do not
-        raise, but give a stop reason."""
+        """Searches, confirms, and returns the trajectory of the episode. Failed candidates, a cancellation, a lost
+        worker and the end of the time raise nothing; they give the trajectory its stop reason."""
         reason = StopReason.wall_time
         try:
             reason = self._search()
@@ -129,13 +130,13 @@ class Episode:
         return ", ".join(dict.fromkeys(names))
 
     def _confirm(self) -> None:
-        """Evaluates the finalists in the full tier. If several are correct, measures the fastest again on fresh
-        samples.
+        """Evaluates the finalists (the fastest candidates of the search) in the full tier. If several are correct,
+        measures the fastest again on fresh samples.
 
-        Confirmation may take as long as the search plus `CONFIRM_SECONDS`, without the part of the budget that is
-        reserved for free wins; after that no further finalist begins. An unclear verdict is measured again, also in the
-        rest of the budget. Finalists after the first are measured once, because the fastest of several is measured
-        again anyway.
+        Confirmation may take as long as the search plus `CONFIRM_SECONDS`, but not the part of the job's time that is
+        reserved for free wins (speed-ups without a kernel). When this time is over, no further finalist begins. An
+        unclear verdict is measured again, also in the rest of the job's time. Finalists after the first are measured
+        once, because the fastest of several is measured again anyway.
         """
         tried = self._tried()
         beside_compile = self.environment.wait_for_compile(0.0)
@@ -175,8 +176,9 @@ class Episode:
             self.final = winner
 
     def _compare_with_compile(self, candidate: Candidate, longest: float) -> None:
-        """Measures the confirmed candidate once more, now also against torch.compile, if torch.compile has finished
-        compiling by `longest` seconds (the time of a measurement) before the job's limit."""
+        """Measures the confirmed candidate once more, now also against torch.compile. Waits for the compilation by
+        torch.compile until `longest` seconds before the job's limit, because the measurement takes that long. If it has
+        not ended by then, warns and measures nothing."""
         self.emit(Progress(phase="confirm", message="waiting for torch.compile, to compare with it"))
         if not self.environment.wait_for_compile(max(self.clock.until_limit() - longest, 0.0)):
             self.emit(Warned(message=NOT_COMPARED))
@@ -189,8 +191,8 @@ class Episode:
             self.final = None
 
     def _cut_short(self, reason: StopReason) -> StopReason:
-        """Returns the stop reason after the time ran out. The fastest finalist that was confirmed before that becomes
-        the result."""
+        """Sets `self.final` to the fastest finalist that was confirmed before the time ran out, and returns the stop
+        reason: `reason`, or a reason that says that nothing was confirmed."""
         tried = self._tried()
         if self._verified and not (self.final and self.final.correct):
             self.final = _fastest(self._verified)
@@ -223,5 +225,6 @@ def run_episode(
     resume_steps: tuple[Step, ...] = (),
     clock: JobClock | None = None,
 ) -> Trajectory:
-    """Runs an episode with `policy` and returns its trajectory. `resume_steps` are the steps from before a crash."""
+    """Runs an episode with `policy` and returns its trajectory. `resume_steps` are the steps that were recorded before
+    a crash; setting `cancel` ends the episode."""
     return Episode(environment, [Phase((policy,), budget, resume_steps)], emit, cancel, clock).run()

@@ -1,7 +1,8 @@
 """ModelPolicy: a conversation with a language model as a policy of the loop.
 
-A step lasts from one evaluation to the next; all other tool calls run within a step. Hence `_converse` is a generator:
-it yields a `PolicyAction` for each evaluation that the model asks for, and finds the result in the next view.
+A step of the loop lasts from one evaluation to the next; all other tool calls run within a step. Hence `_converse` is a
+generator: it yields a `PolicyAction` for each evaluation that the model asks for, and reads the result from the next
+view (`EpisodeView`).
 """
 
 from __future__ import annotations
@@ -62,8 +63,9 @@ class ConversationLimits:
 
 
 class ModelPolicy:
-    """A policy that lets a language model work until it finishes or reaches a limit. The caller appends the user's
-    messages to `steering` meanwhile. All conversations of a job share one `bill`."""
+    """A policy that lets a language model work until it finishes or reaches a limit. The policy sends the user's
+    messages that the caller appends to `steering` while it runs. All conversations of a job add their tokens and cost
+    to one `bill`."""
 
     name = "model"
 
@@ -95,13 +97,13 @@ class ModelPolicy:
         return None
 
     def step(self, view: EpisodeView) -> PolicyAction:
-        """Continues the conversation until the model asks for an evaluation or finishes. Raises Stop, Cancelled and
-        PolicyError."""
+        """Continues the conversation until the model asks for an evaluation or finishes; returns that action. Raises
+        Stop at a limit of the conversation, Cancelled, and PolicyError if the model's server fails."""
         self._view, self._deadline = view, time.monotonic() + view.remaining
         return next(self._actions)
 
     def transcript(self, ending: str = "") -> Transcript:
-        """Returns the whole conversation so far. `ending` is the stop reason, "" if it goes on."""
+        """Returns the whole conversation so far. `ending` is the stop reason; "" while the conversation goes on."""
         return Transcript(
             model=self._client.name,
             profile=self._profile.name,
@@ -157,7 +159,8 @@ class ModelPolicy:
             self._emit(msgspec.structs.replace(event, spent=spent))
 
     def _go_on_with(self, view: EpisodeView) -> None:
-        """After a crash, writes the best earlier candidate into the workspace and tells the model about it."""
+        """Writes the best candidate from before a crash into the workspace and tells the model about it; does nothing
+        if there is none."""
         tried = EvaluatedCandidates(view.steps)
         for candidate in tried.finalists()[:1]:
             for name, text in candidate.sources.items():
@@ -204,7 +207,7 @@ class ModelPolicy:
             raise Stop(StopReason.wall_time) from None
 
     def _keep(self, text: str) -> None:
-        """Adds the text of an incomplete reply to the conversation, if any was received."""
+        """Adds `text`, the received part of an interrupted reply, to the conversation; does nothing if it is ""."""
         if text:
             self._charge(Usage(), text)
             self._add(Message(role="assistant", content=text, finish_reason=CUT))
@@ -239,8 +242,9 @@ class ModelPolicy:
             raise Stop(StopReason.tokens)
 
     def _check_progress(self, reply: Message, *, failed: bool) -> None:
-        """Sends the worked example when the same problem has occurred in `patience` replies in a row; if it then occurs
-        once more, raises Stop. `failed` means that the reply had no call, or a problem in each of its calls."""
+        """Checks whether the same problem has occurred in `patience` replies in a row. Then sends the worked example,
+        and raises Stop if the next reply has this problem too; without an example raises Stop at once. `failed` means
+        that the reply had no call, or a problem in each of its calls."""
         problem = _NUMBER.sub("#", self._problems[0]) if failed else ""
         again = problem == self._problem
         self._stuck = (self._stuck + 1 if again else 1) if problem else 0
@@ -294,7 +298,8 @@ class ModelPolicy:
             return [f"no counters: {error.cause}"]
 
     def _candidate(self) -> Candidate:
-        """Returns the candidate made of the sources in the top folder of the workspace. Raises DirectiveError."""
+        """Returns the candidate made of the C++ and CUDA files in the top folder of the workspace. Raises
+        DirectiveError."""
         workspace = self._context.workspace
         names = [entry.path for entry in workspace.files() if "/" not in entry.path]
         wanted = [name for name in names if name.endswith((".cpp", ".cu", ".cuh", ".h"))]

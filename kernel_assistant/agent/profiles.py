@@ -1,4 +1,4 @@
-"""Two forms of a conversation with a model: with tools and long reports (full), or with few tokens (compact)."""
+"""Two ways to talk with a model: with tools and long reports (full), or without tools and with few tokens (compact)."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ MAX_COMPACT = 240  # characters of an observation, 80 tokens at three a token
 
 
 class ToolProfile(Protocol):
-    """A form of conversation. The server gets `schemas`; `compacts` says whether old messages may be sent shortened;
-    `nudge` is the answer to a reply without calls. After `patience` replies in a row with the same problem, `example`
-    is sent, if there is one; the next such reply ends the conversation."""
+    """A way to talk with a model. The server gets the tools' `schemas`; `compacts` says whether old messages may be
+    sent shortened; `nudge` is the answer to a reply without calls. After `patience` replies in a row with the same
+    problem, `example` is sent, and the next such reply ends the conversation; if `example` is "", the conversation ends
+    at once."""
 
     name: str
     schemas: tuple[dict[str, Any], ...]
@@ -46,7 +47,7 @@ class ToolProfile(Protocol):
         """Returns the first messages; `short` leaves out texts that the model can read with a tool."""
 
     def read(self, reply: Message) -> tuple[Message, list[ParsedCall]]:
-        """Returns the reply in the form in which it is stored, and its tool calls."""
+        """Returns the reply as it is to be stored, and its tool calls."""
 
     def candidate(self, files: dict[str, str], view: EpisodeView) -> Candidate:
         """Returns the candidate to evaluate, made of `files` (name → text). Raises DirectiveError."""
@@ -59,7 +60,7 @@ class ToolProfile(Protocol):
 
 
 class FullProfile:
-    """The conversation with tools that have schemas, the module's whole file, and long reports."""
+    """The conversation with tools that have schemas, the module's whole file in the prompt, and long reports."""
 
     name, compacts = "full", True
     nudge = "Nothing was called. Call a tool; finish ends the work."
@@ -107,11 +108,11 @@ class FullProfile:
 
 class CompactProfile:
     """The conversation without tools: each fenced block of code in a reply is a candidate, which is evaluated at once.
-    Old messages are never shortened. Graph and sources use names instead of numbers (`records/canonical.py`).
+    Old messages are never shortened. Graph and sources use names for sizes and constants (`records/canonical.py`).
 
     Once a source of the model was correct, a line `plan:` in a reply selects another schedule, for which the generator
-    writes the source. If the model writes in the language of `earlier` versions, a `plan:` line changes constants of a
-    `set` line instead.
+    writes the source. With `earlier`, the model writes kernels in the syntax of older releases of this tool; then a
+    `plan:` line changes constants of a `set` line instead.
     """
 
     name, compacts = "compact", False
@@ -120,7 +121,8 @@ class CompactProfile:
     schemas: tuple[dict[str, Any], ...] = ()
 
     def __init__(self, workspace: Workspace, target: str, graph: OpGraph, *, earlier: bool = False) -> None:
-        """`earlier` means that the model writes kernels in the language of earlier versions."""
+        """`earlier` means that the model writes kernels in the syntax of older releases of this tool. The reply's
+        source is written to `workspace`."""
         self._workspace, self._target, self._earlier = workspace, target, earlier
         self._planned = self._was_right = False
         self._task = canonical(graph)
@@ -133,7 +135,7 @@ class CompactProfile:
 
     def read(self, reply: Message) -> tuple[Message, list[ParsedCall]]:
         """Writes the source of the reply to the workspace. Returns the reply, and at most one call: an evaluation if
-        the reply has a fenced block or a `plan:` line, else its first call."""
+        the reply has code between ``` lines or a `plan:` line, else its first call."""
         code, plan = code_of(reply.content), plan_of(reply.content)
         calls = calls_of(reply, ("evaluate", "finish"))
         if code is None and plan is None:
@@ -146,8 +148,8 @@ class CompactProfile:
         return reply, [ParsedCall("evaluate", "evaluate", "{}")]
 
     def _source(self, code: str | None, plan: str) -> str:
-        """Returns the source of a reply: its code, or the source that the generator writes for its plan. Raises
-        Unsupported and PathRefused."""
+        """Returns the source of a reply: its `code`, or the source that the generator writes for its `plan`, a
+        schedule. Raises Unsupported for a schedule that cannot be used, and PathRefused."""
         if self._earlier:
             source = self._workspace.read(self._file) if code is None else code
             return with_constants(source, read_constants(plan)) if plan else source

@@ -92,16 +92,17 @@ def full_task(task: KernelTask, view: EpisodeView) -> str:
 
 
 def compact_system(target: str, *, earlier: bool = False) -> str:
-    """Returns the system message of the compact profile. `earlier` is for a model that writes kernels in the language
-    of earlier versions."""
+    """Returns the system message of the compact profile. `earlier` is for a model that writes kernels in the syntax of
+    older releases of this tool."""
     return (EARLIER_COMPACT if earlier else COMPACT).format(
         language={"cuda": "CUDA", "cpu": "C++"}[target], call=write_call("finish", "{}")
     )
 
 
 def compact_task(task: Canonical, dims: Mapping[str, int], arch: str, baseline: Baseline) -> str:
-    """Returns the task for the compact profile: the graph, and one line with the free dimensions and their base sizes,
-    named sizes and constants, architecture, dtype of the output, and the baseline's times in milliseconds."""
+    """Returns the task for the compact profile: the text of the graph, then one line. The line has the free dimensions
+    with their base sizes, named sizes and constants, architecture, dtype of the output, and in milliseconds the times
+    of eager PyTorch, torch.compile and the roofline (`floor`)."""
     bindings = {**dims, **task.sizes, **task.constants}
     words = [f"{name}={value!r}" for name, value in bindings.items()]
     words += [arch, task.graph.spec(task.graph.outputs[0]).dtype, "eager", number(baseline.eager_ms)]

@@ -53,7 +53,8 @@ def report(evaluation: Evaluation, view: EpisodeView, candidate: Candidate, best
 
 
 def compact(evaluation: Evaluation, baseline: Baseline) -> str:
-    """Returns the report of the compact profile: one line in a fixed grammar, at most 80 tokens."""
+    """Returns the report of the compact profile: one line in a fixed grammar, at most 80 tokens, with the times of
+    `baseline` or with the first error."""
     if evaluation.correct and evaluation.timing is not None:
         return _compact_success(evaluation, evaluation.timing, baseline)
     mismatch = evaluation.mismatch
@@ -106,7 +107,8 @@ def _success(evaluation: Evaluation, baseline: Baseline, best_ms: float) -> list
 
 
 def _launches(evaluation: Evaluation) -> list[str]:
-    """Returns one line with the time of each launch in a call; an empty list if no launch was timed."""
+    """Returns a list with one line that names the time and share of each launch of a call; an empty list if no launch
+    was timed."""
     total = sum(launch.ms for launch in evaluation.launches)
     if not total:
         return []

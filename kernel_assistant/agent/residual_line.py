@@ -47,8 +47,8 @@ def _is_result(node: Node, name: str) -> bool:
 
 
 def _between(node: Node, reads: set[str], known: dict[str, Node]) -> set[str]:
-    """Returns the names of the views through which `node` gets its operands from the values `reads`. Raises ValueError
-    if a value that it needs is not in `reads`."""
+    """Returns the names of the views (such as transposes) between the values `reads` and the operands of `node`. Raises
+    ValueError if `node` needs a value that is not in `reads`. `known` maps names to the nodes of the graph."""
     views: set[str] = set()
     for name in references(node):
         if name in reads:

@@ -30,8 +30,8 @@ SETTLED = (StopReason.at_limit, StopReason.at_roofline, StopReason.target_reache
 
 
 class Search:
-    """The search of one policy. The searches of an episode share `turns`, which numbers the steps, and `standing`, the
-    best time so far; `began` is the episode's start.
+    """The search of one policy. The searches of an episode share `turns`, an iterator that numbers the steps, and
+    `standing`, the best time so far. `began` is the episode's start in seconds of the clock.
 
     `enough` is set once one of several searches has reached the episode's goal; the others then stop.
     """
@@ -152,7 +152,8 @@ class Search:
             raise Stop(StopReason.policy_broken) from error
 
     def _judge(self, action: PolicyAction, turn: int) -> Iterator[tuple[Candidate, Evaluation]]:
-        """Evaluates the new candidates of an action, and yields each with its evaluation."""
+        """Evaluates the candidates of an action and yields each with its evaluation. In the quick tier, candidates that
+        were evaluated before are skipped. Stops early if the time is over."""
         # Candidates of the quick tier may be evaluated again in the full tier.
         fresh = self.tried.fresh(action.candidates) if action.tier is Tier.quick else action.candidates
         for candidate, evaluation in zip(fresh, self.environment.iterate(fresh, action.tier), strict=True):
@@ -169,8 +170,8 @@ class Search:
 
 
 def until_settled(search: Search, enough: threading.Event) -> StopReason:
-    """Runs one of several searches at the same time. If it reaches the episode's goal or raises, sets `enough`, which
-    ends the other searches."""
+    """Runs one of several searches at the same time, and returns its stop reason. If it reaches the episode's goal or
+    raises, sets `enough`, which ends the other searches."""
     try:
         reason = search.run()
     except BaseException:
@@ -184,7 +185,8 @@ def until_settled(search: Search, enough: threading.Event) -> StopReason:
 def tell(
     emit: Emit, turn: int, candidate: Candidate, evaluation: Evaluation, *, best: bool, conversation: int = 0
 ) -> None:
-    """Emits the event of one evaluation, and with `best` also the event of a new best candidate."""
+    """Emits the event of one evaluation, for watchers of the job. If `best` is True, also emits the event of a new best
+    candidate. `conversation` is the number of the model's conversation."""
     schedule = candidate.plan.schedule
     emit(
         CandidateEvaluated(

@@ -16,7 +16,7 @@ from kernel_assistant.records.counters import KernelCounters
 
 
 class SharedEnvironment:
-    """An `Evaluator` that several threads may use. `lock` is held while candidates are built or measured."""
+    """An `Evaluator` that several threads may use. It holds `lock` while candidates are built or measured."""
 
     def __init__(self, environment: Evaluator) -> None:
         self.task, self.graph, self.device = environment.task, environment.graph, environment.device

@@ -15,7 +15,7 @@ TURNS_WHILE_SLOWER = 4
 
 
 class Stop(Exception):
-    """Ends an episode for a `reason`; `why` is an explanation for the user."""
+    """Raised to end an episode. `reason` is its stop reason, `why` an explanation for the user, or ""."""
 
     def __init__(self, reason: StopReason, why: str = "") -> None:
         super().__init__(reason.value)
@@ -41,5 +41,6 @@ def reason_to_stop(
 
 
 def reaches_limit(floor_ms: float, measured_ms: float) -> bool:
-    """Whether a time is at the roofline. A time well below the roofline does not count: then the roofline is wrong."""
+    """Whether a measured time is at the roofline (`floor_ms`, the lower bound for the device). A time well below the
+    roofline does not count: then the roofline is wrong."""
     return AT_LIMIT <= floor_ms / measured_ms <= BELIEVABLE

@@ -35,7 +35,7 @@ UNLIMITED_SECONDS = 1e9
 
 
 class ViewedTask(Protocol):
-    """The part of an open task that a policy sees."""
+    """The facts about an open task that the loop shows to a policy."""
 
     @property
     def graph(self) -> OpGraph: ...
@@ -65,7 +65,8 @@ class TurnLoop:
     now: Callable[[], float] = lambda: 0.0
 
     def run(self) -> StopReason:
-        """Runs turns until there is a reason to stop, and returns it. Raises what the parts raise, except `Stop`."""
+        """Runs turns until there is a reason to stop, and returns it. Exceptions of policy, judge and stop rule pass
+        through, except `Stop`."""
         try:
             while True:
                 began = self.now()

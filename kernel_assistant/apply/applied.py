@@ -34,7 +34,8 @@ _SKIPPED = frozenset(("node_modules", "__pycache__", "site-packages", "dist-pack
 
 @dataclass(frozen=True)
 class AppliedClass:
-    """The kernels of one class in an applied package, for instances of one size (`apply/sizes.py`).
+    """The kernels of one class in an applied package (the folder of kernels beside the user's file), for one size:
+    instances with the same parameter shapes, attributes and tensor layouts (`apply/sizes.py`).
 
     `source` is the user's file beside the package. For a class of an installed library `source` is None, and `module`
     is the module of the class.
@@ -52,7 +53,8 @@ class AppliedClass:
 
     @property
     def folder(self) -> Path:
-        """A path that identifies the applied class and size. The folder need not exist."""
+        """A path that identifies the applied class and the size of its instances; it is a key, and the folder need not
+        exist."""
         return self.package / self.class_name / self.size
 
     def read(self, name: str) -> bytes:
@@ -71,7 +73,8 @@ class AppliedClass:
         return dict(self.provenance["guard"])
 
     def changed(self) -> list[str]:
-        """Returns the files of the class and of the loader that were changed or deleted since they were written."""
+        """Returns the files of this class and of the package's loader that were changed or deleted since this tool
+        wrote them, as paths in the package."""
         served = self.manifest.edits if isinstance(self.manifest, Manifest) else self.manifest.classes
         others = {name for name in served if name != self.class_name}
         changed = [*changed_files(self.package, self.manifest), *self._missing()]
@@ -82,8 +85,8 @@ class AppliedClass:
 
 
 def find_applied(paths: Iterable[Path]) -> list[AppliedClass]:
-    """Returns every applied class at or below `paths`. A path is a package, a file that has a package beside it, or a
-    folder to search.
+    """Returns every applied class at or below `paths`, with one entry for each size. A path is a package (a folder of
+    kernels), a file that has a package beside it, or a folder to search.
 
     Virtual environments and hidden folders below a path are skipped. Raises UsageError if a path does not exist or a
     package cannot be read.
@@ -107,7 +110,7 @@ def reference_text(applied: AppliedClass, text: str) -> str:
 
 
 def staleness(applied: AppliedClass, text: str) -> str:
-    """Returns why the kernels no longer belong to the class in `text`, the content of its file; "" if they do."""
+    """Returns the reason why the kernels no longer fit the class in `text`, the content of its file; "" if they fit."""
     try:
         now = fingerprint(text, applied.class_name)
         served = isinstance(applied.manifest, OutsideManifest) or applied.class_name in decorated_classes(text)
@@ -119,8 +122,8 @@ def staleness(applied: AppliedClass, text: str) -> str:
 
 
 def staleness_while_typed(applied: AppliedClass, text: str) -> str:
-    """Does the same as `staleness` for text that the user is editing: returns "" for a syntax error, and does not check
-    that the class has our decorator."""
+    """Returns the same as `staleness` for text that the user is editing, but "" if it has a syntax error. Does not
+    check that the class has our decorator."""
     try:
         with _parsing:
             return _difference(applied, _fingerprint(text, applied.class_name))
@@ -137,7 +140,8 @@ def _difference(applied: AppliedClass, now: str) -> str:
 
 
 def damage(applied: AppliedClass) -> str:
-    """Returns why the kernels cannot run: a message with a missing file or a changed binary; "" if there is none."""
+    """Returns the reason why the kernels cannot run, a message about a missing file or a changed binary; "" if they can
+    run."""
     changed = applied.changed()
     lost = [name for name in changed if not (applied.package / name).is_file()]
     if lost:
@@ -147,14 +151,14 @@ def damage(applied: AppliedClass) -> str:
 
 
 def report_name(package: Path) -> str:
-    """Returns the name of the file to which the kernels of `package` write how many calls they served
+    """Returns the name of the file in which the kernels of `package` count the calls that they run
     (`worker/applied/report.py`)."""
     return file_name(os.path.realpath(package))
 
 
 def counting(folder: str) -> dict[str, str]:
-    """Returns environment variables that make processes write their counts of served calls to `folder`. All processes
-    with these variables are counted as one program."""
+    """Returns environment variables that make a program write to `folder` how many calls its applied kernels ran. All
+    processes with these variables are counted as one program."""
     return {VARIABLE: folder, PROGRAM: f"{os.getpid()} {time.time_ns()}"}
 
 
@@ -170,9 +174,9 @@ def is_same_class(text: str, then: str, class_name: str) -> bool:
 
 @functools.lru_cache(maxsize=4)
 def _fingerprint(text: str, class_name: str) -> str:
-    """Returns the fingerprint of a class in a text. It is cached, because an editor's server needs it often. Only the
-    parts that the class uses are parsed: parsing a whole text of 5,000 lines takes 0.1 s, and memory that the process
-    does not give back."""
+    """Returns the fingerprint (a hash of the code) of a class in a text. It is cached, because an editor's server needs
+    it often. Only the parts that the class uses are parsed: parsing a whole text of 5,000 lines takes 0.1 s, and memory
+    that the process does not give back."""
     try:
         return fingerprint(reachable(text, class_name), class_name)
     except SyntaxError:

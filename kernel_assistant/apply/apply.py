@@ -38,8 +38,8 @@ from kernel_assistant.worker.applied.fingerprint import fingerprint
 
 @dataclass(frozen=True)
 class ApplyResult:
-    """The result of applying; with `dry_run`, what it would be. `files` are all files of the class and the loader in
-    the package.
+    """What `apply_result` wrote or, with `dry_run`, would write. `files` are the paths in the package of all files of
+    the class and of the loader. `diff` shows the change of the user's file.
 
     `import_line` is the line that the user has to add to a file, if the class is of an installed library and no file
     was edited; else "". `text` is the user's whole file with our lines.
@@ -75,13 +75,13 @@ def apply_result(
     options: AppliedOptions | None = None,
     text: str | None = None,
 ) -> ApplyResult:
-    """Writes `STEM_kernels/` beside `source_path`, and adds the block that loads the kernels and the decorator to the
-    file `source_path`.
+    """Writes `STEM_kernels/` beside the file `source_path`, and adds two things to this file: the lines that load the
+    kernels, and the decorator of the class.
 
     The package is written first, so that the file never uses kernels that do not exist. If the class has kernels
-    already, the new ones replace them; lines of older versions, without a block, are replaced too. `text` is the file
-    as it is in an editor: then only the package is written, and the caller puts `ApplyResult.text` into the editor.
-    Raises UsageError, with nothing changed, if the kernels cannot be applied.
+    already, the new ones replace them, also those that older versions applied. `text` is the file as it is in an
+    editor: then only the package is written, and the caller puts `ApplyResult.text` into the editor. Raises UsageError,
+    with nothing changed, if the kernels cannot be applied.
     """
     path = Path(source_path).absolute()
     with turn_in(path.parent):
@@ -140,8 +140,8 @@ def _manifest(
 
 
 def _own_import(text: str, class_name: str, name: str) -> bool:
-    """Whether this tool added `IMPORT_LINE` to the file, or would have to. False if the user's file has the same import
-    for a purpose of its own."""
+    """Whether this tool added the import `IMPORT_LINE` to the file, or would have to. False if the user's file has the
+    same import for a purpose of its own."""
     return class_name in decorated_classes(text) or not has_import(parse(text, name), IMPORT_LINE)
 
 
@@ -154,7 +154,8 @@ def _check_unchanged(result: VerifiedResult, text: str, name: str) -> None:
 
 
 def check_package(folder: Path, known: HasFiles | None, class_name: str) -> None:
-    """Raises UsageError if a file of the class was changed by hand, because it would be overwritten."""
+    """Raises UsageError if the user changed a file of the class in the package by hand, because applying would
+    overwrite it. `known` is the package's manifest; None means that there is nothing to check."""
     changed = changed_files(folder, known, class_name) if known else []
     if changed:
         raise UsageError(

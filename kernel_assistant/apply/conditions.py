@@ -1,4 +1,5 @@
-"""Describes in words for which calls the kernels run, according to the conditions that the guard checks."""
+"""Describes in words for which calls the kernels run, according to the conditions that the guard (generated code in the
+package) checks before each call."""
 
 from __future__ import annotations
 

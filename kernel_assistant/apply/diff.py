@@ -1,4 +1,4 @@
-"""Makes the diff that shows users what applying or undoing changes."""
+"""Makes the diff that shows users how applying or undoing changes their file."""
 
 from __future__ import annotations
 

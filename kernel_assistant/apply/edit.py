@@ -1,4 +1,5 @@
-"""The edit of the user's file: a block that loads the kernels and one decorator line. Pure functions on text."""
+"""The edit of the user's file: a block (a few generated lines that load the kernels) and one decorator line. Pure
+functions on text."""
 
 from __future__ import annotations
 
@@ -64,16 +65,17 @@ class Edit(Record, frozen=True, kw_only=True):
 
 
 def decorator_line(class_name: str) -> str:
-    """Returns the decorator line for a class whose kernels are loaded by the block."""
+    """Returns the decorator line that gives the class its kernels; the block at the top of the file defines the
+    decorator."""
     return f'@{DECORATOR}("{class_name}")'
 
 
 def plan_edit(text: str, class_name: str, head: str, decorator: str, *, name: str = "the file") -> Edit:
-    """Returns the edit that inserts `head` after the file's first block of imports, and the decorator right above
-    `class`.
+    """Returns the edit that inserts `head` (`BLOCK`, the lines that load kernels, or an import line) after the file's
+    first imports, and the decorator right above `class`.
 
-    Our decorator is the innermost, because the user's own decorators may wrap the class. A head (`BLOCK` or an import
-    line) that the file has already is not added twice. Raises UsageError if the class cannot be edited.
+    Our decorator is the innermost, because the user's own decorators may wrap the class. A head that the file has
+    already is not added twice. Raises UsageError if the class cannot be edited. `name` is the file's name in messages.
     """
     tree = parse(text, name)
     lines = split_lines(text)
@@ -180,7 +182,7 @@ def _used(body: list[ast.stmt]) -> set[str]:
 
 
 def _bound(imports: Iterable[ast.stmt]) -> set[str]:
-    """Returns the names that the imports bind, without modules under their own names (`import runpy`)."""
+    """Returns the names that the imports define, without modules under their own names (`import runpy`)."""
     return {
         alias.asname or alias.name
         for node in imports

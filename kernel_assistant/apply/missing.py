@@ -17,8 +17,8 @@ from kernel_assistant.worker.applied.parts import Parts
 
 
 def add_binary(applied: AppliedClass, name: str, content: bytes, facts: dict[str, Any]) -> str:
-    """Writes the binary `content` to the class's files, and returns its file name: `name` or, if that exists already
-    (this machine cannot run it), `name` with a hash of the processor's features.
+    """Writes the binary `content` to the class's files and returns its file name. This is `name`; if `name` exists
+    already but cannot run on this machine, a hash of the processor's features is added to it.
 
     `facts` are what the worker reported on this machine. The binary is written first and the manifest last, so that the
     manifest never lists a missing file. Raises UsageError.
@@ -42,8 +42,8 @@ def add_binary(applied: AppliedClass, name: str, content: bytes, facts: dict[str
 
 
 def _write(applied: AppliedClass, parts: Parts, fresh: Files) -> None:
-    """Writes files of the class: to a folder of the class if the package has one, as in older versions; else packed
-    into the package's few files."""
+    """Writes the files `fresh` of the class: to a folder of the class if the package has one, as in older versions;
+    else into the package's two files for this class, one of texts and one of binaries. Then updates the manifest."""
     if (applied.package / applied.class_name).is_dir():
         files = {f"{applied.class_name}/{name}": data for name, data in fresh.items()}
     else:

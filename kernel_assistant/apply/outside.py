@@ -47,8 +47,9 @@ OUTSIDE_SCHEMA = "kernel-assistant/outside/1"
 
 
 class OutsideManifest(Record, frozen=True, kw_only=True):
-    """`classes` maps each replaced class to its module. `into` are the files that have our import line, relative to the
-    folder that contains the package. `files` maps a path in the package to its SHA-256."""
+    """The record of a package that replaces classes of an installed library. `classes` maps each replaced class to its
+    module. `into` are the files that have our import line, relative to the folder that contains the package. `files`
+    maps a path in the package to its SHA-256."""
 
     library: str
     classes: dict[str, str]
@@ -59,7 +60,8 @@ class OutsideManifest(Record, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class _Line:
-    """The edit of one file: its text before and after. `data` is the text after the edit, encoded as the file is."""
+    """The edit that adds or removes our import line in one file: the text before and after it. `data` is the text after
+    the edit, encoded as the file is."""
 
     path: Path
     before: str
@@ -159,8 +161,8 @@ def undo_outside(folder: Path, class_name: str | None = None, *, dry_run: bool =
 
 
 def packages_of(path: Path, class_name: str = "") -> tuple[Path, ...]:
-    """Returns the packages beside or above the file `path` that this file imports by our import line. With
-    `class_name`, only packages that replace this class."""
+    """Returns the packages that the file `path` imports by a line of ours; they lie beside the file or in a folder
+    above it. With `class_name`, returns only packages that replace this class."""
     folders = (folder for parent in path.parents for folder in sorted(parent.glob(f"{_PREFIX}*")))
     return tuple(folder for folder in folders if _is_in(folder, path, class_name))
 
@@ -188,7 +190,7 @@ def path_in_library(path: Path) -> Path:
 
 
 def _is_file_of(path: Path, module: str) -> bool:
-    """Whether the path of an installed file is that of the module `module`."""
+    """Whether `path`, a file among the installed packages, is the file of the Python module `module`."""
     names = list(path_in_library(path.with_suffix("")).parts)
     return module.split(".") == (names[:-1] if names[-1:] == ["__init__"] else names)
 

@@ -1,5 +1,5 @@
-"""Makes the package beside the user's file: a dict from file names to bytes, and the manifest, which lists the files
-that this tool wrote."""
+"""Makes the content of the package (the folder of kernels beside the user's file): a dict from file names to bytes, and
+the manifest, which lists the files that this tool wrote."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def package_name(stem: str) -> str:
 
 
 def class_files(result: VerifiedResult, options: AppliedOptions, tool: str, size: str = "") -> Files:
-    """Returns all files of one class for instances of one size; their names begin with `size`. `tool` is this tool's
-    version."""
+    """Returns name → content of all files of one class, for one size of its instances; `size` is "" or the folder with
+    which their names begin. `tool` is this tool's version."""
     document = provenance(result, options, tool)
     files: Files = {
         "plan.json": _pretty(json.loads(encode(result.plan))),
@@ -77,15 +77,15 @@ def class_files(result: VerifiedResult, options: AppliedOptions, tool: str, size
 
 
 def packed(class_name: str, files: Files) -> Files:
-    """Returns the files of one class as the package stores them: all texts in one file, all binaries in another, so
-    that applying changes only a few files."""
+    """Returns the files of one class as the package stores them, packed into two: one of all texts and one of all
+    binaries, so that applying changes only a few files."""
     binaries = {name: data for name, data in files.items() if name.endswith(BINARY_SUFFIXES)}
     texts = {name: data for name, data in files.items() if name not in binaries}
     return {class_name + TEXTS: pack_texts(texts), class_name + ARCHIVE: pack_binaries(binaries)}
 
 
 def owner(name: str) -> str:
-    """Returns the class to which the file `name` of the package belongs; "" for a file of the loader."""
+    """Returns the name of the class to which the file `name` of the package belongs; "" for a file of the loader."""
     folder, inside, _ = name.partition("/")
     if inside:
         return "" if folder == _RUNTIME_BEFORE else folder
@@ -93,7 +93,7 @@ def owner(name: str) -> str:
 
 
 def digests(files: Files) -> dict[str, str]:
-    """Returns path → SHA-256 of the content, as in a manifest."""
+    """Returns path → SHA-256 of the content, in the form in which a manifest stores it."""
     return {path: digest(data) for path, data in files.items()}
 
 
@@ -144,8 +144,8 @@ class HasFiles(Protocol):
 
 
 def changed_files(folder: Path, manifest: HasFiles, class_name: str | None = None) -> list[str]:
-    """Returns the files of the package, or of one class, whose content is not what this tool wrote; missing files are
-    not included."""
+    """Returns the paths of the files of the package, or of one class, whose content is not what this tool wrote.
+    Missing files are not included."""
     known = {name: one for name, one in manifest.files.items() if class_name in (None, owner(name))}
     there = [name for name in sorted(known) if (folder / name).is_file()]
     return [name for name in there if digest((folder / name).read_bytes()) != known[name]]

@@ -1,5 +1,5 @@
 """The content of `provenance.json`: where a class's kernels come from, the measurements, and the conditions that the
-guard has to check."""
+guard checks before each call."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ MAX_ELEMENTS = 2**31 - 1
 
 @dataclass(frozen=True)
 class AppliedOptions:
-    """Settings of the guard; a job chooses them by timing the edited file.
+    """Settings of the guard (the check before each call of applied kernels); a job chooses them by timing the edited
+    file.
 
-    The original runs if the largest input has fewer than `min_elements` elements. `compiled_parent` and `exported` say
-    whether "kernel" or "original" is used inside a compiled parent and in an exported program. `unaligned` says whether
-    a call with tensors at unaligned addresses runs the kernels on copies ("copy") or the original. `speedup` is the
-    time of the original divided by the time of the edited file at the declared size, with its 99.9% interval; it is
-    only recorded.
+    The original runs if the largest input has fewer than `min_elements` elements. `compiled_parent` and `exported` are
+    "kernel" or "original": which of them runs inside a compiled parent module and in an exported program. `unaligned`
+    is "copy" (the kernels run on copies of tensors at unaligned addresses) or "original". `speedup` is the time of the
+    original divided by the time of the edited file at the declared size, with its 99.9% interval; it is only recorded.
     """
 
     min_elements: int = 0
@@ -66,8 +66,8 @@ def provenance(
 
 
 def operator_name(class_name: str, candidate: str) -> str:
-    """Returns the name of the torch operator that runs the kernels; for one candidate it is the same on every
-    machine."""
+    """Returns the name of the torch operator that runs the kernels of `candidate`, a candidate's hash. The name is the
+    same on every machine."""
     plain = re.sub(r"[^a-z0-9_]", "", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", class_name).lower()).strip("_")
     return f"{plain or 'module'}_{candidate}"
 
@@ -86,8 +86,8 @@ def _numbers(result: VerifiedResult, options: AppliedOptions) -> dict[str, Any]:
 
 
 def _ranges(result: VerifiedResult) -> dict[str, Any]:
-    """Returns name → [lowest, highest] size of each free dimension; both are the declared size if the candidate is not
-    correct at all sizes."""
+    """Returns name → [lowest, highest] size of each free dimension (an axis whose length may differ between calls).
+    Both are the declared size if the candidate is not correct at all sizes."""
     ranges = dict(result.facts.get("ranges", {}))
     if result.evaluation.sizes == "all":
         return ranges

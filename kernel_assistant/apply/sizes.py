@@ -21,8 +21,8 @@ from kernel_assistant.worker.applied.parts import SIZE, Parts
 
 
 def size_folder(result: VerifiedResult, package: Path) -> str:
-    """Returns the prefix for the names of a result's files: "" for the first size, or if the existing files belong to
-    an older text of the class; else `size_` and a hash."""
+    """Returns the prefix for the names of a result's files in `package`: "" for the first size, or if the existing
+    files belong to an older text of the class; else `size_` and a hash."""
     first = _guard(package, result.task.class_name)
     if first is None or first["fingerprint"] != fingerprint(result.task.content, result.task.class_name):
         return ""
@@ -38,7 +38,7 @@ def size_folder(result: VerifiedResult, package: Path) -> str:
 
 def with_others(files: Files, result: VerifiedResult, package: Path) -> Files:
     """Returns all files of a class: the new `files`, and the existing files of its other sizes, unless these belong to
-    an older text of the class."""
+    an older text of the class. Raises UsageError if the existing files cannot be read."""
     class_name = result.task.class_name
     first = _guard(package, class_name)
     if first is None or first["fingerprint"] != fingerprint(result.task.content, class_name):

@@ -21,7 +21,8 @@ def decorated_classes(text: str) -> list[str]:
 
 
 def is_current(text: str, class_name: str) -> bool:
-    """Whether the class has the decorator and the file the block of this version. Raises SyntaxError."""
+    """Whether the class has the decorator, and the file has the lines that load kernels, both as this version writes
+    them. Raises SyntaxError."""
     tree = ast.parse(text)
     mine = [item for item, name in _decorators(tree) if name == class_name and isinstance(item.func, ast.Name)]
     return bool(mine) and any(map(is_block, tree.body))
@@ -51,8 +52,8 @@ def _by_decorators(piece: str) -> Iterator[str]:
 
 
 def take_back(text: str, class_name: str, edit: Edit, import_line: str | None) -> str:
-    """Returns `text` without the decorator of one class, and without the block and `import_line` if nothing uses them
-    any more.
+    """Returns `text` without the decorator of one class, and without the lines that load kernels and `import_line` if
+    no class uses them any more.
 
     `import_line` is None if the import is the user's own. From text with a syntax error (the user may be in the middle
     of an edit), exactly the lines that `edit` added are removed.
@@ -70,7 +71,7 @@ def take_back(text: str, class_name: str, edit: Edit, import_line: str | None) -
 
 
 def _decorators(tree: ast.Module) -> list[tuple[ast.Call, str]]:
-    """Returns each of our decorators with the name of its class, in the order of lines."""
+    """Returns each of our decorators as (its call in the tree, the name of its class), in the order of lines."""
     return [
         (item, str(item.args[0].value))
         for node in outer_statements(tree.body)
@@ -119,8 +120,8 @@ def _is_alone(tree: ast.Module, node: ast.stmt) -> bool:
 
 
 def _without_alias(lines: list[str], node: ast.Import | ast.ImportFrom) -> list[str]:
-    """Returns the lines of an import statement without our name, if the statement also imports other names or shares
-    its line with other statements."""
+    """Returns the `lines` of an import statement that contains our import, after removing only ours: the statement also
+    imports other names, or shares its line with other statements."""
     kept = [alias for alias in node.names if alias.asname != ALIAS]
     first, last = lines[0].encode(), lines[-1].encode()
     end = node.end_col_offset if node.end_col_offset is not None else len(last)
@@ -145,7 +146,7 @@ def _without_exact(text: str, edit: Edit, alias: str, import_line: str | None) -
 
 
 def _remove(lines: list[str], text: str) -> bool:
-    """Deletes the first lines that equal those of `text`. Returns whether there were such lines."""
+    """Deletes from `lines` the first run of lines that equals those of `text`. Returns whether there was such a run."""
     wanted = text.split("\n")
     plain = [line.rstrip("\r\n") for line in lines]
     for start in range(len(plain) - len(wanted) + 1):

@@ -18,7 +18,7 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
 
 @dataclass(frozen=True)
 class SourceText:
-    """A decoded file: `text` is without the byte order mark, `mark` says whether the file has one. `encode` is the
+    """A decoded file. `text` has no byte order mark; `mark` says whether the file has one. The method `encode` is the
     inverse of `decode_source`."""
 
     text: str

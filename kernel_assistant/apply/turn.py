@@ -1,4 +1,5 @@
-"""A lock on a folder, because two editors may apply or undo in the same folder at the same time."""
+"""A lock on a folder, so that two processes, such as editors, do not apply or undo in the same folder at the same
+time."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class UndoResult:
 def undo(
     source_path: Path | str, class_name: str | None = None, *, dry_run: bool = False, text: str | None = None
 ) -> UndoResult:
-    """Removes our lines from the file and the files that we wrote beside it, for one class or for all.
+    """Removes our lines from the file and the package beside it, for one class or, if `class_name` is None, for all.
 
     Other changes that were made to the file since then stay. `text` is the file as it is in an editor: then nothing on
     disk changes, and the caller puts `UndoResult.text` into the editor, saves, and undoes again to remove the package.
@@ -129,8 +129,9 @@ def _rest(manifest: Manifest | None, classes: tuple[str, ...], data: bytes) -> M
 def _clear(
     folder: Path, manifest: Manifest | None, rest: Manifest | None, classes: tuple[str, ...], dry_run: bool
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Removes files of the package that `rest`, the new manifest, does not list. Returns the names of the removed
-    files, and of those that stay because they were changed or are not ours. Removes nothing if `dry_run` is True."""
+    """Removes the files of the package that `rest`, the new manifest (None: no class remains), does not list. Returns
+    the names of the removed files, and of those that stay because they were changed by hand or are not ours. With
+    `dry_run`, removes nothing."""
     if manifest is None:
         return (), ()
     changed = set(changed_files(folder, manifest))

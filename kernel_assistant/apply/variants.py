@@ -24,8 +24,8 @@ class OriginalAndApplied:
 def applied_variants(
     result_dir: Path | str, source_path: Path | str, folder: Path, options: AppliedOptions | None = None
 ) -> OriginalAndApplied:
-    """Copies `source_path` twice below `folder`, which is created. The copy `applied` gets the kernels of the
-    result."""
+    """Copies `source_path` to two new folders below `folder`, which is created, and applies the kernels of the result
+    to one of the copies."""
     source = Path(source_path).absolute()
     copies = [folder / which / source.name for which in ("original", "applied")]
     for copy in copies:

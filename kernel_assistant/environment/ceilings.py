@@ -1,5 +1,5 @@
-"""Measures the limits of each device once (memory bandwidths, arithmetic rate, usable cache), and keeps them in the
-cache folder."""
+"""Measures once what each device can reach at most (memory bandwidths, arithmetic rate, usable cache), and keeps these
+limits in the cache folder."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ BUSY_SECONDS = 600.0
 
 
 def ceilings_of(device: DeviceFacts) -> dict[str, float]:
-    """Returns the measured limits of a device in the form that the judge takes (`Roofline` of
-    worker/measuring/roofline.py)."""
+    """Returns the measured limits of a device as a dict with the keys copy, read, datasheet (bandwidths), cache_bytes
+    and flops, which the judge takes (`Roofline` of worker/measuring/roofline.py)."""
     return {
         "copy": device.copy_bandwidth,
         "read": device.read_bandwidth,
@@ -35,8 +35,8 @@ def ceilings_of(device: DeviceFacts) -> dict[str, float]:
 def with_ceilings(device: DeviceFacts, worker: WorkerClient, cache_dir: Path, cancel: threading.Event) -> DeviceFacts:
     """Returns `device` with its measured limits: those in the cache, or those that `worker` measures now.
 
-    If the machine is busy, the bandwidths stay unknown for BUSY_SECONDS: if they were measured too low, honest kernels
-    would seem impossibly fast.
+    If other work on the machine disturbs the measurement, the bandwidths stay unknown for BUSY_SECONDS: if they were
+    measured too low, honest kernels would seem impossibly fast.
     """
     known = known_ceilings(device, cache_dir) or _busy_lately(device, cache_dir)
     if known is not None:

@@ -46,7 +46,8 @@ class CompileAhead:
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """Pauses the process during the `with` block, so that it does not disturb a measurement."""
+        """Pauses the process during the `with` block, so that it does not disturb a measurement. Does nothing if the
+        process has ended."""
         if self._compiling.done():
             yield
             return
@@ -54,7 +55,7 @@ class CompileAhead:
             yield
 
     def end(self) -> None:
-        """Kills the process if it is still compiling."""
+        """Kills the process if it is still compiling, and frees the thread that waits for it."""
         self._stop.set()
         self._worker.kill()
         self._pool.shutdown()

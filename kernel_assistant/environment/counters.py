@@ -56,7 +56,7 @@ _LEAST_STALL = 0.1
 
 
 def profiler() -> str:
-    """Returns the path of Nsight Compute (ncu). Raises MissingError if there is none."""
+    """Returns the path of Nsight Compute's program `ncu`. Raises MissingError if there is none."""
     homes = [os.environ.get("CUDA_HOME", ""), "/usr/local/cuda", *sorted(glob.glob("/opt/nvidia/nsight-compute/*"))]
     paths = [os.path.join(home, below, "ncu") for home in homes if home for below in ("bin", "")]
     for path in [shutil.which("ncu") or "", *paths]:

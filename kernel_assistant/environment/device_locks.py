@@ -1,6 +1,6 @@
 """The file lock of each device, one for all processes of a user, so that jobs, training and tests share devices.
 
-On CUDA the judge takes the lock itself, for each timed block or round. On the CPU, where a waiting judge would keep
+On CUDA the judge takes the lock itself, for each series of timed calls. On the CPU, where a waiting judge would keep
 cores busy, the environment takes the lock for a whole timed evaluation. Builds hold the lock shared and go before
 measurements; a language model holds it shared and lets measurements go first (docs/device_lock.md).
 """
@@ -32,8 +32,8 @@ def lock_of(device: DeviceFacts) -> DeviceLock:
 
 
 def alone(device: DeviceFacts, cancel: threading.Event) -> AbstractContextManager[None]:
-    """Holds the device exclusively during the `with` block, in which something is measured. Raises Cancelled while it
-    waits. (On CUDA, the judge locks the device itself.)"""
+    """Holds the device's lock exclusively during the `with` block, in which something is measured. Raises Cancelled if
+    `cancel` is set while it waits. (When the judge measures on CUDA, it takes the lock itself.)"""
 
     def check() -> None:
         if cancel.is_set():

@@ -10,8 +10,8 @@ from kernel_assistant.records.codec import from_builtins
 
 
 def refused(key: str, tier: Tier, diagnostics: tuple[Diagnostic, ...], message: str = "") -> Evaluation:
-    """Returns the evaluation of a candidate that the screen refuses. Without a `message`, it has that of the first
-    diagnostic."""
+    """Returns the evaluation of a candidate that the screen (the first check of its text) refuses. `key` is the
+    candidate's hash. Without a `message`, the evaluation has that of the first diagnostic."""
     return Evaluation(
         candidate=key,
         tier=tier,
@@ -23,7 +23,8 @@ def refused(key: str, tier: Tier, diagnostics: tuple[Diagnostic, ...], message: 
 
 
 def not_compiled(key: str, tier: Tier, failed: CompileFailure, spent: dict[str, float]) -> Evaluation:
-    """Returns the evaluation of a candidate that does not compile. `spent` maps stages to seconds."""
+    """Returns the evaluation of a candidate that does not compile. `key` is the candidate's hash; `spent` maps stages
+    to seconds."""
     return Evaluation(
         candidate=key,
         tier=tier,
@@ -38,8 +39,8 @@ def not_compiled(key: str, tier: Tier, failed: CompileFailure, spent: dict[str, 
 def measured(
     key: str, tier: Tier, stage: Stage, answer: dict[str, Any], spent: dict[str, float], **more: Any
 ) -> Evaluation:
-    """Returns the evaluation for the worker's `answer`. `stage` is the last stage that ran; `spent` maps stages to
-    seconds; `more` has further fields of the evaluation."""
+    """Returns the evaluation for the worker's `answer` to a verify or profile request. `key` is the candidate's hash;
+    `stage` is the last stage that ran; `spent` maps stages to seconds; `more` has further fields of the evaluation."""
     outcome = Outcome(answer["outcome"])
     correct = outcome is Outcome.correct
     mismatch, timing = answer.get("mismatch"), answer.get("timing")

@@ -52,7 +52,8 @@ Emit = Callable[[AnyEvent], None]
 
 
 class FreeformEnvironment:
-    """Evaluates free-form candidates of one task. Not thread-safe, except for the event `cancel`."""
+    """Evaluates free-form candidates (Python files, not plans) of one task. Not thread-safe, except for the event
+    `cancel`."""
 
     def __init__(
         self,
@@ -106,7 +107,8 @@ class FreeformEnvironment:
         spent: dict[str, float] | None = None,
         repetition: RepeatedMeasurement = ONE_MEASUREMENT,
     ) -> Evaluation:
-        """Verifies a candidate whose built extensions are in the folder `built`, and times it if `profile` is set."""
+        """Verifies a candidate whose built extensions are in the folder `built`, and times it if `profile` is set.
+        `spent` maps stages to seconds and is changed."""
         plan, binary = self._prepare(candidate, built)
         return self._measure(plan, binary, candidate.hash(), tier, {} if spent is None else spent, profile, repetition)
 
@@ -202,7 +204,8 @@ class FreeformEnvironment:
                 self.worker.call("baseline", {"which": which}, timeout=BASELINE_SECONDS, cancel=self.cancel)
 
     def _timed(self) -> AbstractContextManager[None]:
-        """Holds the CPU exclusively during the `with` block. Does nothing for a GPU, which the judge locks itself."""
+        """Holds the CPU's lock exclusively during the `with` block. Does nothing for a GPU, whose lock the judge takes
+        itself."""
         return alone(self.device, self.cancel) if self.device.target == "cpu" else nullcontext()
 
     def _restart(self) -> None:
@@ -212,7 +215,8 @@ class FreeformEnvironment:
 
 
 def screen_candidate(candidate: ModelCandidate) -> tuple[Diagnostic, ...]:
-    """Returns a diagnostic for everything that is not allowed in a free-form candidate's Python, C++ and CUDA code."""
+    """Returns a diagnostic for everything that is not allowed in a free-form candidate's Python, C++ and CUDA code. Two
+    files of a workdir are not screened: binding.cpp and binding_registry.h."""
     name = candidate.path.name if not candidate.is_workdir else "model_new.py"
     diagnostics = list(screen_python(candidate.text, name))
     for source, text in candidate.sources.items():
@@ -254,8 +258,8 @@ def open_freeform(
     emit: Emit,
     nominal: bool = False,
 ) -> Iterator[FreeformEnvironment]:
-    """Yields an environment for the `with` block; the worker stays alive afterwards. `nominal` replaces measured times
-    by computed ones, for tests (worker/measuring/nominal.py)."""
+    """Yields an environment for free-form candidates (Python files) during the `with` block; the worker stays alive
+    afterwards. `nominal` replaces measured times by computed ones, for tests (worker/measuring/nominal.py)."""
     environment = FreeformEnvironment(task, device, worker, choose(sandbox_mode), cache_dir, emit, cancel, nominal)
     try:
         yield environment

@@ -53,7 +53,7 @@ class FreeformBuilder:
         self._cache = cache_dir / "freeform"
 
     def build(self, candidate: ModelCandidate) -> Path | CompileFailure:
-        """Returns the folder with the built extensions, which a runner may read, or the failure. Raises Cancelled, and
+        """Returns the folder with the built extensions, or the failure if they do not compile. Raises Cancelled, and
         MissingError if the user's interpreter has no ninja."""
         key = self._key(candidate)
         folder = self._cache / key[:2] / key
@@ -150,8 +150,8 @@ class FreeformBuilder:
         return variables
 
     def _check_kernels(self, candidate: ModelCandidate) -> CompileFailure | None:
-        """Compiles each kernel file alone with nvcc, before the whole extension: that takes seconds instead of half a
-        minute. Returns the first failure, or None."""
+        """Compiles each kernel file alone with nvcc and returns the first failure, or None. This comes before the whole
+        extension is built, because it takes seconds instead of half a minute."""
         return compile_kernels(candidate, self.device.arch, self.sandbox, self.cancel)
 
 

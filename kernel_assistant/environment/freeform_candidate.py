@@ -1,4 +1,4 @@
-"""Loads free-form candidates from files and folders, as records. Does not import torch."""
+"""Loads free-form candidates (KernelBench files, CUDA-Agent folders) as records. Does not import torch."""
 
 from __future__ import annotations
 

@@ -29,15 +29,16 @@ def has_class(tree: ast.Module, name: str) -> bool:
 
 
 def candidate_part(text: str, tree: ast.Module) -> str:
-    """Returns the file without its reference, its inputs, its `__main__` block and everything that only these use."""
+    """Returns the text of the candidate: the file without its reference, the functions for its inputs, its `__main__`
+    block and everything that only these use."""
     needed = _reachable(tree, [CANDIDATE, *_used_by_statements(tree)], without=(REFERENCE, *INPUTS))
     kept = [node for node in tree.body if not _is_main(node) and (_name(node) is None or _name(node) in needed)]
     return _only(text, kept)
 
 
 def reference_part(text: str, tree: ast.Module) -> str:
-    """Returns the file with only the reference, its inputs, and the imports, functions, classes and assignments that
-    these use."""
+    """Returns the text of the reference: the file with only the reference's class, the functions for its inputs, and
+    the imports, functions, classes and assignments that these use."""
     needed = _reachable(tree, [REFERENCE, *INPUTS], without=(CANDIDATE,))
     kept = [node for node in tree.body if _name(node) in needed or set(_assigned(node)) & needed]
     used = {name for node in kept for name in names_in(node)}
@@ -79,8 +80,8 @@ def _assigned(node: ast.stmt) -> list[str]:
 
 
 def _binds(node: ast.Import | ast.ImportFrom) -> set[str]:
-    """Returns the names that an import binds. For an import of `*` or from `__future__`, "torch" is added, so that the
-    caller always keeps this import."""
+    """Returns the names that an import defines. For an import of `*` or from `__future__`, "torch" is added, so that
+    the caller always keeps this import."""
     names = {alias.asname or alias.name.partition(".")[0] for alias in node.names}
     return names | {"torch"} if "*" in names or getattr(node, "module", "") == "__future__" else names
 

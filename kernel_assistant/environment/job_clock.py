@@ -1,4 +1,5 @@
-"""Divides the time of one job. The budget covers the whole job, from opening the module to the last free win.
+"""Divides the time of one job. The budget covers the whole job, from opening the module to the last free win (a
+speed-up that needs no kernel).
 
 Opening the module may take any part of the budget. Of the time that is left after that, a part is reserved for
 evaluating the best candidate in the full tier, and `free` seconds for the free wins, which come last and may use all
@@ -25,8 +26,8 @@ MOST_VERIFYING_SECONDS = 60.0
 
 @dataclass
 class JobClock:
-    """Measures the time of a job, in seconds, from the construction of this object. `now` is the clock to use. Without
-    a budget there is no limit."""
+    """Measures the time of a job from the construction of this object on. `budget` and `free` (the part reserved for
+    free wins) are in seconds; `now` is the clock to use. Without a budget there is no limit."""
 
     budget: float = float("inf")
     free: float = 0.0
@@ -45,8 +46,8 @@ class JobClock:
         return LATEST * self.budget - (self.now() - self.began)
 
     def before_free(self) -> float:
-        """Returns the seconds of the budget that are left without the `free` seconds, which are reserved for the free
-        wins."""
+        """Returns the seconds of the budget that are left before the `free` seconds reserved for the free wins
+        begin."""
         return self.left() - self.free
 
     def search_seconds(self, full: float = 0.0) -> float:
@@ -63,7 +64,7 @@ class JobClock:
 
 class Stopping(threading.Event):
     """An event that stops work in other threads of a job, such as builds. `is_set` is True once the event has been set,
-    the user has cancelled, or the job's limit is reached; `wait` notices only the first of these."""
+    the user has cancelled, or the job's limit is reached. `wait` returns early only if the event itself is set."""
 
     def __init__(self, cancel: threading.Event, until_limit: Callable[[], float]) -> None:
         super().__init__()

@@ -1,4 +1,5 @@
-"""Environment variables of the processes that measure, the same for the baseline as for candidates."""
+"""The environment variables of all processes that measure; baseline and candidates get the same, so that their times
+can be compared."""
 
 from __future__ import annotations
 

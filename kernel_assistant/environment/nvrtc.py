@@ -18,7 +18,8 @@ HEADERS = Path(__file__).with_name("nvrtc_headers")
 
 @dataclass(frozen=True)
 class Nvrtc:
-    """The paths of an NVRTC library of the same release as nvcc. `include` is the folder of the toolkit's headers."""
+    """The paths of an NVRTC library of the same release as nvcc, and of its library of built-ins. `include` is the
+    folder of the toolkit's headers."""
 
     library: str
     builtins: str
@@ -26,12 +27,12 @@ class Nvrtc:
 
     @property
     def read_only(self) -> tuple[str, ...]:
-        """Paths that the sandboxed compiler has to read."""
+        """The paths to which the sandboxed compiler needs read access."""
         return (self.library, self.builtins, str(BUILD), str(HEADERS))
 
     def argv(self, unit: str, output: str, arch: str, nvcc: tuple[str, ...]) -> tuple[str, ...]:
-        """Returns the command that compiles the file `unit` to `output` in the current folder. If NVRTC fails, it runs
-        the command `nvcc` instead."""
+        """Returns the command that compiles the file `unit` to `output` in the current folder, for an architecture such
+        as `sm_90`. If NVRTC fails, the command runs the command `nvcc` instead."""
         options = (*NVRTC_FLAGS, f"-arch={arch}", "-I.", f"-I{HEADERS}", f"-I{self.include}")
         return (PYTHON, "-I", "-S", str(BUILD), self.library, self.builtins, unit, output, *options, "--", *nvcc)
 

@@ -15,8 +15,8 @@ from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
 
 
 def build(library: str, builtins: str, unit: str, output: str, options: list[str]) -> bool:
-    """Compiles the file `unit` with NVRTC to `output`, and prints the report of ptxas on its kernels. Returns False if
-    that fails; then nothing has been written or printed."""
+    """Compiles the file `unit` with NVRTC to `output`, and prints the report of ptxas on its kernels. Returns whether
+    that succeeded; if not, nothing has been written or printed."""
     # NVRTC opens its library of built-in headers by file name only.
     ctypes.CDLL(builtins, ctypes.RTLD_GLOBAL)
     nvrtc = ctypes.CDLL(library)

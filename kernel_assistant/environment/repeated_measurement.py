@@ -1,4 +1,5 @@
-"""Repeats the measurement of a candidate in the full tier until its comparison with the baselines is clear."""
+"""Repeats the measurement of a candidate in the full tier until it is clear whether the candidate is faster than the
+baselines (eager, torch.compile)."""
 
 from __future__ import annotations
 
@@ -19,15 +20,15 @@ MOST_LOOKS = 3
 
 @dataclass(frozen=True)
 class RepeatedMeasurement:
-    """Limits for repeating a measurement: at most `most` measurements (1 or MOST_LOOKS), and none that would probably
-    end after the time `until` (of `time.monotonic`)."""
+    """Limits for repeating a measurement: at most `most` measurements in all (1 or MOST_LOOKS), and none that would
+    probably end after the time `until` (of `time.monotonic`)."""
 
     most: int
     until: float = math.inf
 
     def until_clear(self, profile: Callable[[tuple[int, int]], Answer], emit: Callable[[AnyEvent], None]) -> Answer:
-        """Calls `profile((number, most))` with number 1, 2, ... until the answer is clear or a limit is reached.
-        Returns the last answer.
+        """Calls `profile((number, most))` with number 1, 2, ... until the comparison with the baselines is clear or a
+        limit is reached. Returns the last answer.
 
         If other work on the machine disturbs a repetition, the answer before it is returned.
         """
@@ -50,7 +51,7 @@ ONE_MEASUREMENT = RepeatedMeasurement(1)
 
 
 def _is_clear(answer: Answer) -> bool:
-    """Whether the comparison in the answer is clear, so that it needs no repetition. True for a failed candidate, too,
-    because it has no timing."""
+    """Whether the judge's answer says clearly if the candidate is faster than the baselines, so that no repetition is
+    needed. True for a failed candidate, too, because it has no timing."""
     timing = answer.get("timing")
     return not timing or from_builtins(timing, Timing).is_clear

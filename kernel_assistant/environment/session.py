@@ -1,4 +1,5 @@
-"""The environment of one task on one device: the stages screen, compile, verify and profile.
+"""The environment of one task on one device. It runs the four stages on a candidate: screen (check the text), compile,
+verify (compare with the reference), and profile (measure times).
 
 It evaluates candidates that are plans; `freeform.py` evaluates the others.
 """
@@ -77,10 +78,10 @@ class Environment:
     """Evaluates candidates of one task that are plans. Not thread-safe, except for the event `cancel`.
 
     `compiler` may serve several environments of one device. `lock` defaults to the device's lock. `clock` is the job's
-    clock: OutOfTime is raised after its limit. `most` is the highest tier that will be used: for `quick`, less memory
-    and time are reserved. `throughput` is for many tasks in a row: the runner of a GPU is kept for the next task, and
-    single launches are not timed. `nominal` replaces measured times by computed ones, the same on any machine, for
-    tests (worker/measuring/nominal.py).
+    clock: OutOfTime is raised after its limit. `most` is the most thorough tier that will be used: for `quick`, less
+    memory and time are reserved. `throughput` is for many tasks in a row: the runner of a GPU is kept for the next
+    task, and single launches are not timed. `nominal` replaces measured times by computed ones, the same on any
+    machine, for tests (worker/measuring/nominal.py).
     """
 
     def __init__(
@@ -126,7 +127,8 @@ class Environment:
         self.graph = self._open()
 
     def baseline(self, *, compiled: bool) -> Baseline:
-        """Returns the time in eager mode, and with `compiled` also the time under torch.compile, in milliseconds.
+        """Returns the times of the reference in eager mode and, with `compiled`, also under torch.compile, in
+        milliseconds.
 
         The first call with `compiled` takes seconds, for the compilation, unless `compile_ahead` has done that. If
         torch.compile cannot compile the module, that time is None and a warning is emitted once.
@@ -166,7 +168,8 @@ class Environment:
         return True
 
     def evaluate(self, candidates: Sequence[Candidate], tier: Tier) -> list[Evaluation]:
-        """Returns one evaluation for each candidate, in order."""
+        """Runs the stages on each candidate and returns one evaluation for each, in order. `tier` says how thorough it
+        is."""
         return list(self.iterate(candidates, tier))
 
     def iterate(self, candidates: Sequence[Candidate], tier: Tier) -> Iterator[Evaluation]:
@@ -196,8 +199,8 @@ class Environment:
         return self._judge(candidate, build, Tier.full, RepeatedMeasurement(looks, until))
 
     def binaries(self, candidate: Candidate, *, others: bool = True) -> dict[str, bytes]:
-        """Returns the built candidate as file name → content; with `others`, also for the other architectures that
-        results contain. Those that are not compiled before the job's limit are left out."""
+        """Returns file name → content of the candidate's binaries: for this device and, with `others`, for the other
+        architectures that results contain. Those that are not compiled before the job's limit are left out."""
         built = self._built(candidate)
         if self.device.target == "cpu" or not others:
             return {built.name: built.content}
@@ -213,17 +216,17 @@ class Environment:
         return {built.name: built.content, **shipment.files()}
 
     def build(self, candidate: Candidate) -> Build:
-        """Screens and compiles a candidate. Returns the diagnostics of the screen, the compiler's failure, or the
-        binary."""
+        """Screens and compiles a candidate. Returns the binary or, if that fails, the screen's diagnostics or the
+        compiler's failure."""
         return self._build(candidate)[0]
 
     def verify_in_full(self, candidate: Candidate) -> Evaluation:
-        """Verifies a candidate that is known to compile, with all cases of the full tier. Times nothing."""
+        """Verifies a candidate that is known to compile, with all cases of the full tier. Does not measure times."""
         return self.judge_binary(candidate, self._built(candidate), profile=False)
 
     def judge_binary(self, candidate: Candidate, binary: Binary, *, profile: bool) -> Evaluation:
-        """Verifies a given binary in the full tier, and times it if `profile` is set. Of the screen, only the check of
-        the plan's residual calls is done."""
+        """Verifies a given binary in the full tier, and times it if `profile` is set. The screen is not run, except for
+        the check of the plan's residual calls (operators that stay PyTorch's)."""
         key = hashlib.sha256(candidate.hash().encode() + binary.content).hexdigest()[:16]
         diagnostics = screen_residual(candidate.plan, self.graph, self.task.numerics)
         if diagnostics:
@@ -261,8 +264,8 @@ class Environment:
             yield
 
     def timed_by_judge(self) -> AbstractContextManager[None]:
-        """Holds the device during the `with` block, in which the judge measures. Does nothing on CUDA, where the judge
-        locks each block of its measurement itself."""
+        """Holds the device's lock during the `with` block, in which the judge measures. Does nothing on CUDA, where the
+        judge takes the lock itself for each part of its measurement."""
         return self.alone() if self.device.target == "cpu" else nullcontext()
 
     def close(self) -> None:
@@ -313,8 +316,8 @@ class Environment:
                     raise UsageError(lost.cause, BROKE_DEVICE, detail=lost.detail) from lost
 
     def _leave_out(self, error: WorkerError) -> bool:
-        """Whether the user's module itself broke the device, with inputs that can be left out. If so, these inputs are
-        no longer used."""
+        """Whether the user's module itself broke the device, with optional inputs that `error` names. If so, adds these
+        inputs to the list that the worker avoids, and warns."""
         if not isinstance(error, DeviceLost) or not error.inputs or error.inputs in self._avoid:
             return False
         self._avoid.append(error.inputs)

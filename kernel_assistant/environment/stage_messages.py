@@ -1,4 +1,4 @@
-"""Opens a task in a worker, and reports if the user's module hangs or ends the process."""
+"""Opens a task (the user's module) in a worker process, and reports if the module hangs or ends the process."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ HANGS = "mend what hangs or takes long there, or give it a longer --budget"
 
 
 def opening_seconds(clock: JobClock, *, again: bool = False) -> float:
-    """Returns how many seconds opening a job's task may take. With `again` (in another worker), at most until the job's
-    limit."""
+    """Returns how many seconds opening a job's task may take. With `again` (the task is opened again in a new worker),
+    at most until the job's limit."""
     if again:
         return min(OPEN_SECONDS, max(clock.until_limit(), 0.1))
     return min(OPEN_SECONDS, max(LEAST_SECONDS, clock.left()))
@@ -111,8 +111,8 @@ def of_side_effects(class_name: str, facts: dict[str, Any]) -> str:
 
 
 class StageMessages:
-    """Emits a progress event if a stage takes long. The object is called repeatedly while the worker sends nothing;
-    `stage()` returns the name of the current stage."""
+    """A callback that emits a progress event if a stage of opening a task takes long. The client calls it repeatedly
+    while the worker sends nothing. `stage()` returns the name of the current stage."""
 
     def __init__(
         self,

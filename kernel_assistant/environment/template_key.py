@@ -1,5 +1,5 @@
-"""Decides which workers may be forked from the same template process: those that would be in the same state if each
-imported torch itself."""
+"""Decides which workers may be forked from the same template process (a process that has imported torch): those that
+would be in the same state if each imported torch itself."""
 
 from __future__ import annotations
 
@@ -34,15 +34,16 @@ INHERITED = (
 
 @dataclass(frozen=True)
 class TemplateKey:
-    """Identifies a template process by `name`; it starts in `folder`."""
+    """Identifies a template process (from which workers are forked) by `name`; it starts in `folder`."""
 
     name: str
     folder: str
 
 
 def key_of(python: str, env: dict[str, str]) -> TemplateKey | None:
-    """Returns the key of the template process for a worker. None if there can be none: templates are off, the system
-    lacks something that they need, or the interpreter is a script, which may behave differently at each start."""
+    """Returns the key of the template process from which a worker can be forked. Returns None if there can be no such
+    process: templates are off, the system lacks something that they need, or the interpreter is a script, which may
+    behave differently at each start."""
     if env.get(VARIABLE) == "off" or sys.platform != "linux" or not os.path.isabs(python):
         return None
     try:
@@ -72,8 +73,8 @@ def _is_program(path: str) -> bool:
 
 
 def _start_folder(env: dict[str, str]) -> str:
-    """Returns the folder in which a template starts: the current folder if `PYTHONPATH` or `LD_LIBRARY_PATH` has
-    relative folders, else a fixed one."""
+    """Returns the folder in which a template process (from which workers are forked) starts: the current folder if
+    `PYTHONPATH` or `LD_LIBRARY_PATH` has relative folders, else a fixed one."""
     entries = [entry for name in FOLDERS if env.get(name) for entry in env[name].split(":")]
     return str(PROGRAM.parent) if all(entry.startswith("/") for entry in entries) else os.getcwd()
 

@@ -1,4 +1,5 @@
-"""The session host's side of a worker: starts it under the user's interpreter, calls it, and reports failures."""
+"""Our side of a worker, the process that runs the user's module: starts it under the user's interpreter, calls its
+methods, and reports failures."""
 
 from __future__ import annotations
 
@@ -32,9 +33,9 @@ Answers = queue.Queue[tuple[dict[str, Any], tuple[bytes, ...]] | None]
 
 
 class StartingWorker:
-    """A worker that is being forked from a template process or, if that fails, started as a program. Used like a
-    `subprocess.Popen`: its pipes exist at once; `pid` and `wait` wait for the process. Some thread has to call
-    `settle`, which starts the process."""
+    """A worker that is being forked from a template process (one that has imported torch) or, if that fails, started as
+    a program. It is used like a `subprocess.Popen`: its pipes exist at once; `pid` and `wait` wait for the process. A
+    thread of the caller has to call `settle`, which starts the process."""
 
     def __init__(self, python: str, env: dict[str, str], sink: IO[bytes], key: TemplateKey, idle: float) -> None:
         stdin, ours = os.pipe()
@@ -95,8 +96,9 @@ Process = subprocess.Popen[bytes] | StartingWorker
 
 
 class WorkerClient:
-    """One worker process. `call` may be used by one thread at a time; `kill` by any thread. If a template process is
-    started for this worker, the template ends after it has had no worker for `template_seconds`."""
+    """One worker process. `call` may be used by one thread at a time; `kill` by any thread. If a template process (from
+    which workers are forked) is started for this worker, the template ends after it has had no worker for
+    `template_seconds`."""
 
     def __init__(
         self,
@@ -219,7 +221,8 @@ class WorkerClient:
             os.killpg(self.process.pid, number)
 
     def release(self) -> None:
-        """Closes the task and keeps the process for the next one. A worker that fails to close the task is killed."""
+        """Closes the task in the worker and keeps the process for the next task. A worker that fails to close the task
+        is killed."""
         if self.alive:
             try:
                 self.call("close_task", {}, timeout=RELEASE_SECONDS)
@@ -320,7 +323,7 @@ def _read(process: Process, answers: Answers, ended: threading.Event) -> None:
 
 class DeviceLost(WorkerError):
     """The worker's CUDA context is broken, so that the worker must be restarted. `inputs` names the inputs with which
-    the user's own module broke the context, "" if they are not known."""
+    the user's own module broke the context; "" if they are not known."""
 
     inputs = ""
 
@@ -330,8 +333,8 @@ class DeviceOutOfMemory(UsageError):
 
 
 def failure(error: dict[str, Any]) -> KernelAssistantError:
-    """Returns the exception for an error that a worker answered with. Its class says whether the user's module, the
-    machine or this tool is the cause."""
+    """Returns the exception for `error`, the error part of a worker's answer (keys kind, message, next_step, detail).
+    Its class says whether the user's module, the machine or this tool is the cause."""
     kind, message = error["kind"], error["message"]
     next_step, detail = error.get("next_step", ""), error.get("detail", "")
     if kind in MISSING_KINDS:

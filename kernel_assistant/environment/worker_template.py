@@ -43,8 +43,8 @@ PIDFD_INFO_EXIT = 1 << 3
 @dataclass(frozen=True)
 class WorkerOrder:
     """A request to start a worker. `files` are descriptors of its stdin, stdout, stderr and working folder. If this
-    process has to start a template of its own for the request, that template ends once it has had no worker for
-    `idle_seconds`."""
+    process has to start a template (a process that has imported torch) for the request, that template ends once it has
+    had no worker for `idle_seconds`."""
 
     python: str
     env: dict[str, str]
@@ -55,7 +55,8 @@ class WorkerOrder:
 
 @dataclass(frozen=True)
 class TemplateConnection:
-    """A connection to a template. `fresh` says whether the template was started for this connection."""
+    """A connection to a template, the process from which workers are forked. `fresh` says whether the template was
+    started for this connection."""
 
     channel: socket.socket
     fresh: bool
@@ -145,7 +146,8 @@ class _Templates:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def connect(self, order: WorkerOrder) -> TemplateConnection | None:
-        """Connects to the template for `order`, and starts it if there is none. Returns None if that fails."""
+        """Connects to the template (the process to fork from) that `order` needs, and starts it if there is none.
+        Returns None if that fails."""
         if order.key.name in self.refused:
             return None
         try:
@@ -237,8 +239,8 @@ def _start_shared(address: str, order: WorkerOrder) -> None:
 
 @contextmanager
 def _private(folder: str) -> Iterator[str]:
-    """Yields a path to `folder` that is short enough for a socket's address. Raises OSError if other users have
-    access."""
+    """Yields a short path to `folder`, because the address of a Unix socket has a limited length. Raises OSError if
+    other users have access to the folder."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         status = os.fstat(descriptor)

@@ -1,4 +1,5 @@
-"""`emit(graph, schedule)` writes a Candidate. It is a pure function: equal arguments give equal text."""
+"""Writes a Candidate (plan and kernel sources) for a graph and a schedule. `emit` is a pure function: equal arguments
+give equal text."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def header(name: str) -> str:
 
 
 def emit(graph: OpGraph, schedule: Schedule) -> Candidate:
-    """The candidate that computes `graph` as `schedule` says. Raises Unsupported if the generator cannot write it."""
+    """Returns the candidate (plan and kernel sources) that computes `graph` with the kernel family and parameters of
+    `schedule`. Raises Unsupported if the generator cannot write it."""
     emit_nest = emit_cpu if schedule.target == "cpu" else emit_cuda
     if schedule.form == "parts":
         composed = compose(graph, cut_for(graph, schedule), schedule, emit_nest)
@@ -45,15 +47,16 @@ def emit(graph: OpGraph, schedule: Schedule) -> Candidate:
 
 
 def canonical_text(task: Canonical, schedule: Schedule) -> str:
-    """The text of the candidate that computes `task` as `schedule` says. Sizes and numbers appear under their names in
-    `task`; `agent/directives.py` reads the text back. Raises Unsupported if the generator cannot write the candidate.
+    """Returns plan and kernel source of `task` under `schedule` as one text, in which sizes and numbers have their
+    names in `task` (D0, C0). `agent/directives.py` reads the text back. Raises Unsupported if the generator cannot
+    write the candidate.
     """
     return text_of(emit(named_graph(task), schedule))
 
 
 def text_of(candidate: Candidate) -> str:
-    """A candidate of the generator, its plan and its source, as one text without the comment lines that hold
-    its graph."""
+    """Returns plan and kernel source of a candidate that `emit` wrote as one text, without the comment lines that hold
+    the graph."""
     lines = candidate.sources[SOURCE[candidate.plan.target]].split("\n")
     return written(candidate.plan, "\n".join(line for line in lines if not line.startswith(GRAPH_MARK)))
 

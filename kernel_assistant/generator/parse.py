@@ -12,7 +12,8 @@ from kernel_assistant.records import Candidate, OpGraph
 
 
 def parse(candidate: Candidate) -> tuple[OpGraph, Schedule] | None:
-    """The graph and schedule of a candidate; None unless `emit` would write exactly this plan and these sources."""
+    """Returns the graph and the schedule that `emit` noted in the first comments of a candidate's source. Returns None
+    unless `emit` would write exactly this plan and these sources from them."""
     target = candidate.plan.target
     source = candidate.sources.get(SOURCE[target], "")
     marked = list(takewhile(lambda line: line.startswith("//"), source.split("\n")))

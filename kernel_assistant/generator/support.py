@@ -1,4 +1,5 @@
-"""Decides whether the generator can write a graph, and to which family it belongs."""
+"""Decides whether the generator can write a graph, and which family of kernels (pointwise, rows, cols, scan, window or
+parts) computes it."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from kernel_assistant.records import OpGraph
 
 
 def classify(graph: OpGraph, target: str) -> Family | str:
-    """The family of the graph, `parts` if it needs more than one nest, or a one-line reason why it cannot be written
-    for `target`.
+    """Returns the kernel family of the graph: `Family.parts` if it needs more than one loop nest (kernel). Returns a
+    one-line reason as a plain str if the generator cannot write the graph for `target` ("cpu" or "cuda").
     """
     try:
         if is_one_nest(graph, target):

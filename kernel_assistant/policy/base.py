@@ -1,6 +1,5 @@
-"""The interface of policies: what a policy sees and what it may do. The loop runs any `Policy` until a documented stop
-reason.
-"""
+"""The interface of policies, which propose candidates: what a policy sees in each turn, and what it may answer. The
+loop runs any `Policy` until there is a stop reason (`StopReason`)."""
 
 from __future__ import annotations
 
@@ -45,6 +44,6 @@ class Policy(Protocol):
     name: str
 
     def supports(self, graph: OpGraph, target: str) -> str | None:
-        """None if this policy can write the graph, else the one-line reason why not."""
+        """Returns None if this policy can write kernels for the graph, else the reason in one line."""
 
     def step(self, view: EpisodeView) -> PolicyAction: ...

@@ -11,8 +11,8 @@ from kernel_assistant.records.spending import PRICED_TOKENS, Price, Spending
 
 
 class Bill:
-    """Counts the spending of one job. Thread-safe. `before` is what the same job spent earlier. Raises ValueError for a
-    limit without a price."""
+    """Counts the tokens and the money that one job spends on models. Thread-safe. `before` is what the same job spent
+    earlier; `limit` is in the currency of the price. Raises ValueError for a limit without a price."""
 
     def __init__(self, price: Price | None = None, limit: float | None = None, before: Spending | None = None) -> None:
         if limit is not None and price is None:
@@ -26,7 +26,8 @@ class Bill:
         return self._spent
 
     def add(self, tokens_in: int, tokens_out: int, *, estimated: bool) -> None:
-        """Adds one request with the tokens of its prompt and of its reply."""
+        """Adds one request with the tokens of its prompt (`tokens_in`) and of its reply (`tokens_out`). `estimated`
+        says that the server did not count all of them."""
         with self._lock:
             spent = self._spent
             self._spent = self._priced(
@@ -39,8 +40,8 @@ class Bill:
             )
 
     def room(self, tokens_in: int) -> float:
-        """The number of tokens that the limit leaves for a reply to a prompt of `tokens_in` tokens; below 0 if the
-        limit does not even pay for the prompt."""
+        """Returns the number of tokens that the limit leaves for a reply to a prompt of `tokens_in` tokens. It is
+        infinite without a limit or price, and negative if the limit does not even pay for the prompt."""
         if self._price is None or self._limit == math.inf:
             return math.inf
         left = self._limit - (self._spent.money or 0.0) - self._price.of(tokens_in, 0)

@@ -37,12 +37,12 @@ EXTRAS: dict[str, Any] = {"logprobs": True, "extra_body": {"return_token_ids": T
 @dataclass(frozen=True)
 class ChatSettings:
     """Settings of a client. `silence` is the longest time without data (connecting, first token, between tokens), in
-    seconds.
+    seconds; the pauses between attempts are in seconds, too.
 
     `seed` makes sampling repeatable where the server supports it; best of N gives each conversation its own seed. Two
-    kinds of failed attempts do not count: attempts while `comes_back()` is true (our own server is restarting), and
-    attempts that a busy server refuses. They are repeated, at the time that the server names or after a pause, until
-    the request is cancelled.
+    kinds of failed attempts do not count as one of `attempts`: those while `comes_back()` is true (our own server is
+    restarting), and those that a busy server refuses. They are repeated, at the time that the server names or after a
+    pause, until the request is cancelled.
     """
 
     url: str
@@ -142,7 +142,7 @@ class ChatClient:
                         return collected.message(looked - began)
 
     async def _begin(self, request: Request) -> tuple[AsyncStream[Any], StreamedReply]:
-        """The stream of a reply, and the object that assembles it."""
+        """Returns the stream of a reply, and an object that assembles its chunks to a message."""
         return await self._client.chat.completions.create(**self._body(request)), StreamedReply()
 
     def _body(self, request: Request) -> dict[str, Any]:
@@ -169,7 +169,8 @@ class ChatClient:
 
 
 async def _until(cancelled: Callable[[], bool], work: Awaitable[T]) -> T:
-    """The result of `work`; raises Cancelled as soon as `cancelled()` is true."""
+    """Waits for `work` and returns its result. Raises Cancelled as soon as `cancelled()` is true, which is checked
+    several times a second."""
     task = asyncio.ensure_future(work)
     while not task.done():
         if cancelled():
@@ -188,8 +189,8 @@ def _connect(settings: ChatSettings) -> AsyncOpenAI:
 
 
 def library() -> ModuleType:
-    """The openai package, imported on first use. Raises MissingError if it is not installed (`--host` does not
-    install it)."""
+    """Returns the module `openai`, imported on first use. Raises MissingError if the package is not installed (`--host`
+    does not install it)."""
     try:
         import openai
     except ImportError as error:
@@ -200,7 +201,8 @@ def library() -> ModuleType:
 
 
 def as_text(request: Request) -> Request:
-    """The same request for a server without tools: schemas, calls and results of tools become text."""
+    """Returns the request for a server whose model cannot call tools: schemas, calls and results of tools become text
+    of the messages."""
     return replace(request, messages=tuple(_joined(_plain(request.messages, request.tools))), tools=())
 
 
@@ -218,8 +220,8 @@ def _plain(messages: Sequence[Message], tools: Sequence[Any]) -> Iterator[Messag
 
 
 def _joined(messages: Iterator[Message]) -> list[Message]:
-    """The messages, with consecutive user messages joined into one: many chat templates require user and assistant to
-    alternate."""
+    """Returns the messages, with consecutive user messages joined into one: many chat templates require user and
+    assistant to alternate."""
     joined: list[Message] = []
     for message in messages:
         if message.role == "user" and joined and joined[-1].role == "user":

@@ -38,7 +38,7 @@ def refuses_tools(error: Exception) -> bool:
 
 
 def refuses_words(error: Exception) -> bool:
-    """Whether the endpoint may have refused the request because of fields that it does not know."""
+    """Whether the endpoint may have refused the request because of optional fields that the endpoint does not know."""
     import openai
 
     text = str(error).lower()
@@ -46,7 +46,8 @@ def refuses_words(error: Exception) -> bool:
 
 
 def failure_of(error: Exception, url: str) -> PolicyError:
-    """The `PolicyError` for an exception of the openai client, of HTTP, or of parsing the reply."""
+    """Returns the `PolicyError` that describes an exception of the openai client, of HTTP, or of parsing the reply.
+    `url` is the endpoint."""
     import httpx2
     import openai
 
@@ -92,12 +93,12 @@ def _of_status(error: object, url: str) -> PolicyError:
 
 
 def masked(text: str) -> str:
-    """The text without keys, which some servers repeat."""
+    """Returns the text without API keys, because some servers repeat them in error messages."""
     return _KEY.sub("…", text)
 
 
 def _seconds_to_wait(error: object) -> float:
-    """The seconds that the header `Retry-After` names; 0 if it is missing or a date."""
+    """Returns the seconds that the header `Retry-After` names; 0 if it is missing or a date."""
     said = getattr(getattr(error, "response", None), "headers", {}).get("retry-after", "")
     try:
         return max(0.0, float(said))

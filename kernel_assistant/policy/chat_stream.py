@@ -25,7 +25,8 @@ class StreamedReply:
         self._began = 0.0
 
     def add(self, chunk: Any) -> None:
-        """Add one `ChatCompletionChunk`; the last may hold the usage only. Raises PolicyError for anything else."""
+        """Adds one `ChatCompletionChunk`; the last one may have only the usage. Raises PolicyError for anything
+        else."""
         self._chunks += 1
         self._began = self._began or time.monotonic()
         try:
@@ -42,8 +43,8 @@ class StreamedReply:
             self._ids += getattr(choice, "token_ids", None) or ()
 
     def partial(self, now: float) -> ReplySoFar:
-        """The part of the reply that has come until `now`, a time of the monotonic clock; arguments of calls count as
-        text."""
+        """Returns the part of the reply that was received until `now`, a time of the monotonic clock. Names and
+        arguments of tool calls are part of its text."""
         written = [part for call in self._calls.values() for part in (call["name"], call["arguments"])]
         return ReplySoFar("".join([*self._reasoning, *self._text, *written]), self._chunks, now - self._began)
 
@@ -67,7 +68,8 @@ class StreamedReply:
         return self.message(seconds)
 
     def message(self, seconds: float) -> Message:
-        """The whole reply. Raises PolicyError if the stream ended before the reply was complete."""
+        """Returns the whole reply; `seconds` is the wall time of the request. Raises PolicyError if the stream ended
+        before the reply was complete."""
         if not self._chunks:
             raise _nonsense("no event of a stream came")
         if not self._finish:
@@ -101,12 +103,12 @@ class StreamedReply:
 
 
 class StreamedText(StreamedReply):
-    """Like `StreamedReply`, for a streamed completion of a prompt: the sampled text, in which the server has not parsed
-    tool calls.
-    """
+    """Like `StreamedReply`, but for the endpoint that completes a prompt: the reply is the sampled text, in which the
+    server has not parsed tool calls."""
 
     def message(self, seconds: float) -> Message:
-        """Like the base class; raises PolicyError also if there are not as many log-probabilities as tokens."""
+        """Returns the whole reply as the base class does. Raises PolicyError also if there are not as many
+        log-probabilities as tokens."""
         reply = super().message(seconds)
         if reply.logprobs is not None and len(reply.logprobs) != len(reply.token_ids or ()):
             raise _nonsense(f"{len(reply.token_ids or ())} tokens and {len(reply.logprobs)} log-probabilities")
@@ -121,8 +123,7 @@ class StreamedText(StreamedReply):
 
 
 def _as_delta(choice: dict[str, Any]) -> dict[str, Any]:
-    """A choice of a complete reply, converted to a choice of a stream: in a stream, the calls of a delta are
-    numbered."""
+    """Converts a choice of a complete reply to a choice of a streamed reply, in which the tool calls are numbered."""
     message = choice.get("message") or {}
     calls = [{**call, "index": index} for index, call in enumerate(message.get("tool_calls") or ())]
     return {**choice, "delta": {**message, "tool_calls": calls}}
@@ -135,8 +136,8 @@ def _chunk(document: dict[str, Any]) -> Any:
 
 
 def _call(index: int, call: dict[str, str]) -> ToolCall:
-    """The tool call number `index` of a reply. It always gets a name, because servers refuse later requests that
-    contain a call without a name."""
+    """Returns the tool call number `index` of a reply, from the keys id, name and arguments. A call without a name is
+    named "unnamed", because servers refuse later requests that contain a call without a name."""
     return ToolCall(
         id=call["id"] or f"call_{index}",
         name=_sound(call["name"]) or "unnamed",
@@ -145,7 +146,7 @@ def _call(index: int, call: dict[str, str]) -> ToolCall:
 
 
 def _sound(text: str) -> str:
-    """`text` without halves of surrogate pairs, which JSON can express and UTF-8 cannot."""
+    """Returns `text` with halves of surrogate pairs replaced by "?": JSON can express them, UTF-8 cannot."""
     return text.encode("utf-8", errors="replace").decode("utf-8")
 
 

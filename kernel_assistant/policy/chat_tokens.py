@@ -51,8 +51,8 @@ class TokenClient(ChatClient):
         self._known: dict[str, tuple[int, ...]] = {}
 
     async def prompt(self, request: Request) -> list[int]:
-        """The tokens of a prompt. Raises the errors of the openai client, and PolicyError or ValueError for an invalid
-        answer of the server."""
+        """Returns the prompt as token ids. Raises the errors of the openai client, and PolicyError or ValueError for an
+        invalid answer of the server."""
         parts = [
             piece if piece.ids is not None else PromptPiece(piece.text, piece.special, await self._tokens(piece))
             for piece in pieces(request.messages, tools=request.tools)
@@ -75,11 +75,12 @@ class TokenClient(ChatClient):
         return stream, StreamedText()
 
     def _speaks_plainer(self, error: Exception) -> bool:
-        """Returns False: no field is left out, because a server that tokenises text knows all of them."""
+        """Returns False: later requests keep all optional fields, because a server that tokenises text knows them."""
         return False
 
     async def _tokens(self, piece: PromptPiece) -> tuple[int, ...]:
-        """The id of a control token, or the ids of a text, in which control tokens are plain text."""
+        """Returns the id of a control token, or the ids of a text; the text of a control token inside the text stays
+        plain text."""
         ids: tuple[int, ...] = ()
         for stretch in [piece.text] if piece.special else without_control(piece.text):
             if stretch not in self._known:
@@ -90,7 +91,7 @@ class TokenClient(ChatClient):
 
 
 def beside(url: str, name: str) -> str:
-    """The URL of the path `name` on the server of `url`, beside `/v1`."""
+    """Returns the URL of the path `name` on the server of `url`, outside the folder `/v1`."""
     return f"{url.rstrip('/').removesuffix('/v1')}/{name}"
 
 

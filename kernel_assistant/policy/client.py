@@ -28,8 +28,8 @@ class PolicyError(KernelAssistantError):
 
 @dataclass(frozen=True)
 class ReplySoFar:
-    """The part of a reply that has come so far: its text, reasoning included, the number of its tokens or parts, and
-    the seconds since the first of them."""
+    """The received part of a reply: its text (reasoning included), the number of its tokens or chunks, and the seconds
+    since the first of them."""
 
     text: str
     tokens: int
@@ -42,7 +42,7 @@ class ReplySoFar:
 
 
 def unwatched(partial: ReplySoFar) -> bool:
-    """The `watch` of a request without a watcher: never ends a reply."""
+    """Returns False. It is the default of `Request.watch`: nobody watches the reply, and nothing ends it early."""
     return False
 
 
@@ -69,7 +69,8 @@ class ModelClient(Protocol):
     context_tokens: int
 
     def complete(self, request: Request, cancelled: Callable[[], bool]) -> Message:
-        """The reply, with tool calls, usage, and token ids and log-probabilities where there are any.
+        """Returns the reply, with its tool calls and usage, and with token ids and log-probabilities if the client gets
+        them.
 
         `cancelled` is called several times a second. Raises Cancelled and PolicyError.
         """

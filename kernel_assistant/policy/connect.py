@@ -1,4 +1,4 @@
-"""Makes clients from what the user named: an endpoint, our own server, or a model that runs in a process of ours."""
+"""Makes clients for the model that the user named: behind an endpoint, in our own server, or in a process of ours."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ CONTEXT_TOKENS = 128_000
 
 @dataclass(frozen=True)
 class ModelConnection:
-    """Makes clients for one model; each conversation has its own client, with its own seed. `compact` selects the
-    compact prompts and tools for small models. `turns` is the most replies of a conversation, 0 for any number. With
-    `tokens`, prompts are sent as token ids. `earlier`: the model writes kernels in the language of earlier versions.
-    `first` holds the first replies of an embedded model."""
+    """Makes clients for one model, which the user named as `word`; each conversation has its own client, with its own
+    seed. Without an `endpoint`, the model runs in a llama.cpp process of ours. `compact` selects the compact prompts
+    and tools for small models. `turns` is the most replies of a conversation, 0 for any number. With `tokens`, prompts
+    are sent as token ids. `earlier`: the model writes kernels in the syntax of older releases of this tool. `first`
+    caches the first replies of a model that runs in our process."""
 
     endpoint: Endpoint | None
     context_tokens: int
@@ -44,11 +45,11 @@ class ModelConnection:
 
     @property
     def name(self) -> str:
-        """The model's name, for the user."""
+        """The model's name as it is shown to the user: that at the endpoint, or that in the registry."""
         return find(self.word, self.settings).name if self.endpoint is None else self.endpoint.model
 
     def client(self, number: int) -> ModelClient:
-        """The client for conversation `number`. Raises MissingError and UsageError."""
+        """Returns the client for conversation `number`, which is also the seed. Raises MissingError and UsageError."""
         if self.endpoint is None:
             entry = find(self.word, self.settings)
             return EmbeddedClient(local_engine(entry, self.settings), entry.name, seed=number, first=self.first)
@@ -86,8 +87,8 @@ def connect(settings: Settings, endpoint: str, model: str) -> ModelConnection:
 
 
 def _is_earlier(entry: ModelEntry) -> bool:
-    """Whether a model writes kernels in the language of earlier versions, as the shipped model may. Raises UsageError
-    if a model other than the shipped one does so."""
+    """Whether a model writes kernels in the syntax of older releases of this tool, as the shipped model may. Raises
+    UsageError if a model other than the shipped one does so."""
     if entry.kind not in (ModelKind.gguf, ModelKind.folder) or not is_earlier(Path(entry.where)):
         return False
     if entry.where != str(registry.SHIPPED):
@@ -106,8 +107,8 @@ def _comes_back(endpoint: Endpoint, settings: Settings) -> bool:
 
 
 def _served(url: str, key: str, wanted: str, known: str) -> tuple[str, int]:
-    """The name of the model to request (`known` if it is given), and its context in tokens, from `GET /models`, which
-    not every server supports."""
+    """Returns the name of the model to request (`known`, if that is not ""), and its context in tokens. Asks the server
+    for both with `GET /models`, which not every server supports."""
     openai = library()
     client = openai.OpenAI(base_url=url, api_key=key or "none", timeout=ASK_SECONDS, max_retries=1)
     try:
@@ -124,7 +125,8 @@ def _served(url: str, key: str, wanted: str, known: str) -> tuple[str, int]:
 
 
 def _context(model: Any, url: str, key: str) -> int:
-    """The context in tokens that vLLM or llama.cpp reports for `model`, an entry of `GET /models`; else the default."""
+    """Returns the context in tokens that vLLM or llama.cpp reports for `model`, an entry of `GET /models`; else the
+    default."""
     meta = getattr(model, "meta", None)
     made_for = meta.get("n_ctx_train") if isinstance(meta, dict) else None
     length = getattr(model, "max_model_len", None) or (made_for and (_given_context(url, key) or made_for))
@@ -132,8 +134,8 @@ def _context(model: Any, url: str, key: str) -> int:
 
 
 def _given_context(url: str, key: str) -> int:
-    """The tokens that llama.cpp's server gives to a conversation, which may be fewer than the model was made for; 0 if
-    it does not say."""
+    """Returns the number of tokens that llama.cpp's server gives to a conversation; they may be fewer than the model
+    was trained for. Returns 0 if the server does not say."""
     client = library().OpenAI(base_url=url, api_key=key or "none", timeout=ASK_SECONDS, max_retries=1)
     try:
         answer = client.get(beside(url, "props"), cast_to=object)

@@ -21,8 +21,9 @@ FIRST_TEMPERATURE, LATER_TEMPERATURE = 0.0, 0.8
 
 
 def temperature_for(request: Request, seed: int | None) -> float:
-    """The request's temperature; without one, 0 for the first reply of the first conversation (seed 0 or none), so
-    that it is the likeliest one, and `LATER_TEMPERATURE` for all others."""
+    """Returns the temperature at which to sample the reply: that of the request, if it has one. Otherwise it is 0 for
+    the first reply of the first conversation (seed 0 or None), so that this reply is the likeliest one, and
+    `LATER_TEMPERATURE` for all others."""
     if request.temperature is not None:
         return request.temperature
     return FIRST_TEMPERATURE if not seed and is_first(request) else LATER_TEMPERATURE
@@ -34,8 +35,8 @@ def is_first(request: Request) -> bool:
 
 
 class FirstReplyCache:
-    """Keeps the first replies of all conversations about a job, so that no two conversations begin with the same one.
-    Thread-safe: replies are generated one at a time."""
+    """Hands out the first replies of all conversations about a job, so that no two conversations begin with the same
+    reply. Thread-safe: replies are generated one at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -44,7 +45,8 @@ class FirstReplyCache:
     def next(
         self, model: EmbeddedModel, request: Request, sampling: Sampling, cancelled: Callable[[], bool]
     ) -> Message:
-        """The likeliest reply that no conversation has had yet; if there is none left, a sampled reply."""
+        """Returns the likeliest reply that no conversation has had yet; if there is none left, a sampled reply. Raises
+        Cancelled while it waits for other conversations."""
         with turn(self._lock, cancelled, "another conversation was writing"):
             search = self._known.setdefault(tuple(request.messages), BestFirstSearch())
             begun = search.next()

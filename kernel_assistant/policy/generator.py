@@ -26,7 +26,8 @@ NO_EFFECT = 0.01
 
 @dataclass(frozen=True)
 class ScheduleResult:
-    """One evaluated schedule; `ms` is None if its candidate failed."""
+    """One evaluated schedule. `ms` is its time in milliseconds, None if its candidate failed; `roofline` is the lower
+    bound of the time divided by the measured time, 0 if unknown."""
 
     schedule: Schedule
     ms: float | None
@@ -39,12 +40,12 @@ class GeneratorPolicy:
     name = "generator"
 
     def supports(self, graph: OpGraph, target: str) -> str | None:
-        """None, or the one-line reason why the generator cannot write this graph."""
+        """Returns None if the generator can write kernels for this graph, else the reason in one line."""
         family = classify(graph, target)
         return None if isinstance(family, Family) else family
 
     def step(self, view: EpisodeView) -> PolicyAction:
-        """The next batch of schedules to try, or `finished`."""
+        """Returns an action with the next batch of schedules to try, or with `finished`."""
         tried = _tried(view)
         refused = next((one.message for step in view.steps for one in step.evaluations if _is_refused(one)), "")
         if refused:
@@ -74,7 +75,7 @@ def _is_refused(evaluation: Evaluation) -> bool:
 
 
 def _tried(view: EpisodeView) -> list[ScheduleResult]:
-    """The results of earlier steps, in order."""
+    """Returns the schedules that were evaluated in earlier steps, each with its time, in order."""
     results = []
     for step in view.steps:
         for candidate, evaluation in zip(step.candidates, step.evaluations, strict=True):
@@ -89,8 +90,8 @@ def _tried(view: EpisodeView) -> list[ScheduleResult]:
 def _next(
     view: EpisodeView, first: list[Schedule], tried: list[ScheduleResult], best: ScheduleResult | None, most: int
 ) -> list[Schedule]:
-    """At most `most` untried schedules: the rest of the list `first`; after that, the neighbours of the best schedule
-    and of schedules that come close to it."""
+    """Returns at most `most` untried schedules: first those in the list `first`; after that, the neighbours of the best
+    schedule and of schedules that are almost as fast."""
     seen = {item.schedule for item in tried}
     waiting = [schedule for schedule in first if schedule not in seen]
     if waiting or best is None:
@@ -108,8 +109,8 @@ def _next(
 
 
 def without_effect(tried: list[ScheduleResult], target: str) -> frozenset[str]:
-    """The parameters without effect: at least two pairs of schedules differ only in the parameter, and in none of them
-    does the time change."""
+    """Returns the names of the schedule's parameters that have no effect on the time: at least two pairs of tried
+    schedules differ only in the parameter, and each pair takes the same time."""
     names = {name for ladders in LADDERS[target].values() for name in ladders}
     inside = {name for item in tried for name, _ in item.schedule.settings() if name.rpartition(".")[2] in names}
     return frozenset(name for name in inside if _no_effect(tried, name))

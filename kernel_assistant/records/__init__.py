@@ -1,5 +1,5 @@
-"""Records: frozen, validated structs that convert to JSON and back. Apart from each other, the modules here import only
-`errors` of this project."""
+"""Records: frozen, validated structs that convert to JSON and back. The modules of this folder import, besides each
+other, only `errors` of this project."""
 
 from __future__ import annotations
 

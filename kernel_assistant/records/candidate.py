@@ -12,7 +12,7 @@ On CUDA the plan carries grid, block and dynamic shared memory as expressions, s
 Integer expressions range over the plan's dimensions: `B*16`, `cdiv(B*1024, 4)`, `min(B, 128)`.
 
 A launch with `library` calls an operation of cuBLASLt or cuDNN instead (CUDA only, `records/library.py`); a launch with
-`call` calls an operator of PyTorch, as the module itself does~ (`records/residual.py`).
+`call` calls an operator of PyTorch, as the module itself does (`records/residual.py`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from kernel_assistant.records.residual import ResidualCall
 
 
 class BufferSpec(Record, frozen=True, kw_only=True):
-    """A dense buffer, contiguous unless it has `strides` (in elements). Shapes are expressions over the plan's
-    dimensions."""
+    """A dense buffer that kernels read or write, contiguous unless it has `strides` (in elements). Sizes and strides
+    are integer expressions over the plan's dimensions, such as `B*16`."""
 
     name: str
     dtype: str
@@ -187,5 +187,5 @@ class Candidate(Record, frozen=True, kw_only=True):
             raise ValueError("a candidate needs at least one source file")
 
     def hash(self) -> str:
-        """The hash of plan and sources, in hexadecimal; the origin does not affect it."""
+        """Returns the hash of plan and sources, in hexadecimal; the origin does not affect it."""
         return content_hash([self.plan, self.sources])

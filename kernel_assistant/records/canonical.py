@@ -70,9 +70,9 @@ class Canonical(Record, frozen=True, kw_only=True):
     constants: dict[str, float]
 
     def text(self) -> str:
-        """The graph as text for a model, one line for each value. A dtype is omitted if the first input has the same, a
-        shape if the first operand has the same, and overload names always. Different computations have different texts.
-        """
+        """Returns the graph as text for a model, one line for each value. A dtype is omitted if the first input has the
+        same, a shape if the first operand has the same, and overload names always. Different computations have
+        different texts."""
         graph = self.graph
         shapes = {value.name: value.spec.shape for value in graph.inputs}
         usual = graph.inputs[0].spec.dtype if graph.inputs else ""
@@ -91,12 +91,12 @@ class Canonical(Record, frozen=True, kw_only=True):
         return "\n".join(lines) + "\n"
 
     def key(self) -> str:
-        """The hash of the graph's text: graphs that differ only in numbers have the same hash."""
+        """Returns the hash of the canonical text: graphs that differ only in sizes and constants have the same hash."""
         return content_hash(self.text())
 
     def concrete(self) -> OpGraph:
-        """The graph with sizes and constants in place of their names. Undoes `canonical`, but values keep their new
-        names."""
+        """Returns the graph with sizes and constants in place of their names. Undoes `canonical`, but values keep their
+        new names."""
 
         def size(text: str) -> str:
             return "*".join(str(self.sizes.get(factor, factor)) for factor in factors(text))
@@ -113,9 +113,9 @@ class Canonical(Record, frozen=True, kw_only=True):
 
 
 def canonical(graph: OpGraph) -> Canonical:
-    """The canonical form of `graph`. Values are renamed to x0, p0, b0, n0, …, unless all have such names already, as in
-    graphs of the worker's exporter. In that case, kernel sources that use the names of `Canonical.graph` also fit
-    `graph`."""
+    """Returns the canonical form of `graph`. Values are renamed to x0, p0, b0, n0, …, unless all have such names
+    already, as in graphs of the worker's exporter. In that case, kernel sources that use the names of `Canonical.graph`
+    also fit `graph`."""
     graph = _renumbered(graph)
     sizes: dict[int, str] = {}
     constants: dict[float, str] = {}
@@ -153,13 +153,14 @@ def canonical(graph: OpGraph) -> Canonical:
 
 
 def factors(text: str) -> list[str]:
-    """The factors of a product of names and numbers, such as `B*16`; any other text is returned as the only factor."""
+    """Returns the factors of a product of names and numbers, such as `B*16`; any other text is returned as the only
+    factor."""
     return text.split("*") if _PRODUCT.match(text) else [text]
 
 
 def mapped(graph: OpGraph, size: Callable[[str], str], item: Callable[[Item, bool], Item]) -> OpGraph:
-    """The graph with each size replaced by `size(...)` and each operand by `item(...)`, in the order of the graph's
-    text. The second argument of `item` says whether the operand is part of a shape."""
+    """Returns the graph with each size replaced by `size(...)` and each operand by `item(...)`, called in the order of
+    the graph's text. The second argument of `item` says whether the operand is part of a shape."""
 
     def spec(of: TensorSpec) -> TensorSpec:
         strides = None if of.strides is None else tuple(map(size, of.strides))
@@ -215,7 +216,8 @@ def _reference(item: str, names: dict[str, str]) -> str:
 
 
 def _spec_text(spec: TensorSpec, usual: str, known: tuple[str, ...] | None) -> str:
-    """The text of a spec, without a dtype equal to `usual` and a shape equal to `known`. Strides are never left out."""
+    """Returns the text of a tensor's dtype, shape and strides. It leaves out a dtype equal to `usual` and a shape equal
+    to `known`, but never strides."""
     dtype = "" if spec.dtype == usual else spec.dtype
     shape = "" if spec.shape == known else f"[{','.join(spec.shape)}]"
     return dtype + shape + ("" if spec.strides is None else "/" + ",".join(spec.strides))

@@ -22,7 +22,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def encode(record: object) -> bytes:
-    """The record as canonical JSON: equal records give equal bytes, which content hashes need."""
+    """Returns the record as canonical JSON: equal records give equal bytes, which content hashes need."""
     return msgspec.json.encode(record, order="deterministic")
 
 
@@ -36,8 +36,8 @@ def _prepare(kind: type[Any]) -> None:
 
 
 def decode(data: bytes | str, kind: type[T]) -> T:
-    """The record of type `kind` in a JSON document: the inverse of `encode`. Raises UsageError, which names the field
-    that does not fit."""
+    """Returns the record of type `kind` in a JSON document: the inverse of `encode`. Raises UsageError, which names the
+    field that does not fit."""
     _prepare(kind)
     try:
         return msgspec.json.decode(data, type=kind)
@@ -48,8 +48,8 @@ def decode(data: bytes | str, kind: type[T]) -> T:
 
 
 def from_builtins(data: Any, kind: type[T]) -> T:
-    """The record of type `kind` from plain dicts and lists, such as the worker sends. Raises UsageError if they do not
-    fit."""
+    """Returns the record of type `kind` from plain dicts and lists, such as the worker sends. Raises UsageError if they
+    do not fit."""
     _prepare(kind)
     try:
         return msgspec.convert(data, type=kind)
@@ -58,10 +58,11 @@ def from_builtins(data: Any, kind: type[T]) -> T:
 
 
 def to_builtins(record: object) -> Any:
-    """The record as plain dicts, lists, strings and numbers: the form in which it is sent to other processes."""
+    """Returns the record as plain dicts, lists, strings and numbers: the form in which it is sent to other
+    processes."""
     return msgspec.to_builtins(record)
 
 
 def content_hash(record: object) -> str:
-    """First 16 hexadecimal digits of SHA-256 over the canonical JSON."""
+    """Returns the first 16 hexadecimal digits of the SHA-256 of the record's canonical JSON."""
     return hashlib.sha256(encode(record)).hexdigest()[:16]

@@ -29,7 +29,7 @@ class KernelCounters(Record, frozen=True, kw_only=True):
     stalls: tuple[tuple[str, float], ...] = ()
 
     def text(self) -> str:
-        """The counters in one line, for people and models."""
+        """Returns the counters in one line, for people and models."""
         moved = f"{self.read_bytes / 1e6:.3g} MB read, {self.written_bytes / 1e6:.3g} MB written"
         parts = [
             f"{self.microseconds:.3g} µs",

@@ -68,8 +68,8 @@ class Diagnostic(Record, frozen=True, kw_only=True):
 
 
 class Mismatch(Record, frozen=True, kw_only=True):
-    """The worst element that failed: its output, its index, its workload, and the value `got` against the float64 value
-    `want`. `count` of the output's `total` elements failed.
+    """The worst of the elements that differ from the reference: its output, its index, its workload, and the value
+    `got` against the float64 value `want`. `count` of the output's `total` elements failed.
 
     JSON has no NaN and no infinity: they come back from a round trip as None.
     """
@@ -118,15 +118,15 @@ LAUNCH_BOUND = 1.1
 
 
 def ranked_ms(candidate_ms: float, graph_ms: float | None) -> float:
-    """The time in milliseconds by which candidates are compared with each other: `graph_ms` if launching takes more
-    than about a tenth of a call, else `candidate_ms`. The time for launching depends on the speed of the host, which
-    varies between measurements."""
+    """Returns the time in milliseconds by which candidates are compared with each other: `graph_ms` if launching takes
+    more than about a tenth of a call, else `candidate_ms`. The time for launching depends on the speed of the host,
+    which varies between measurements."""
     return graph_ms if graph_ms is not None and candidate_ms > LAUNCH_BOUND * graph_ms else candidate_ms
 
 
 class Timing(Record, frozen=True, kw_only=True):
-    """Times are medians in milliseconds per call. Speed-ups are baseline time over candidate time in paired blocks of
-    calls, with 99.9% intervals (`_ci`).
+    """Times are medians in milliseconds per call. Speed-ups are baseline time over candidate time, from blocks (several
+    timed calls in a row) of both that alternate, with 99.9% intervals (`_ci`).
 
     `candidate_ms` is the time of a call as a user makes it. `graph_ms` is the time of the same calls in one CUDA graph,
     without the host's launch overhead; it is measured in the quick tier, and None if it was not or cannot be measured.
@@ -165,7 +165,7 @@ class Timing(Record, frozen=True, kw_only=True):
 
     @property
     def is_clear(self) -> bool:
-        """Whether neither verdict is unclear, so that another measurement would add nothing."""
+        """Whether the verdicts against both baselines are clear, so that another measurement would add nothing."""
         return Gain.unclear not in (self.vs_eager, self.vs_compile)
 
 
@@ -174,12 +174,14 @@ LEAST_EFFECT = 1.02
 
 
 def measurably_faster(speedup: float | None, interval: tuple[float, float] | None) -> bool:
-    """Whether the whole 99.9% interval is above 1 and the estimate at least `LEAST_EFFECT`."""
+    """Whether a speed-up is certain: its whole 99.9% interval lies above 1, and its estimate is at least
+    `LEAST_EFFECT`."""
     return speedup is not None and interval is not None and interval[0] > 1.0 and speedup >= LEAST_EFFECT
 
 
 def measurably_slower(speedup: float | None, interval: tuple[float, float] | None) -> bool:
-    """Whether the whole 99.9% interval is below 1 and the estimate at most 1/`LEAST_EFFECT`."""
+    """Whether a slow-down is certain: the whole 99.9% interval lies below 1, and the estimate is at most
+    1/`LEAST_EFFECT`."""
     return speedup is not None and interval is not None and interval[1] < 1.0 and speedup <= 1 / LEAST_EFFECT
 
 
@@ -195,7 +197,7 @@ class Gain(str, Enum):
 
 
 def gain_of(speedup: float | None, interval: tuple[float, float] | None) -> Gain:
-    """The verdict for a speed-up with its 99.9% interval; `no_gain` only if the whole interval is below
+    """Returns the verdict for a speed-up with its 99.9% interval; `no_gain` only if the whole interval is below
     `LEAST_EFFECT`."""
     if speedup is None or interval is None:
         return Gain.unknown

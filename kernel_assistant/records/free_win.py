@@ -1,4 +1,5 @@
-"""FreeWin: the speed-up of a change that needs no kernel. Never counted as a kernel's gain."""
+"""FreeWin: the speed-up of a change that needs no kernel, such as TF32 or a mode of torch.compile. Never counted as a
+kernel's gain."""
 
 from __future__ import annotations
 
@@ -15,14 +16,13 @@ MODES = {"cuda_graphs": "reduce-overhead", "max_autotune": "max-autotune-no-cuda
 
 
 class FreeWin(Record, frozen=True, kw_only=True):
-    """One change, or several at once. `write` is the code that turns the change on; if `name` is `together`, it has the
-    names of the single changes.
+    """The measurement of one change that needs no kernel, or of several at once. `write` is the code that turns the
+    change on; if `name` is `together`, it has the names of the single changes.
 
-    `ms` is the median time of a call. Speed-ups are baseline time over time with the change, from paired blocks of
-    calls, with 99.9% intervals; None if not measured. For the change `compile` itself there is no speed-up over
-    torch.compile. Errors are against float64 on the declared inputs, `error_ratio` as a multiple of PyTorch's own.
-    `passes` is False if the change alters results or was not checked; `note` says which of the two, or gives the user a
-    remark.
+    `ms` is the median time of a call. Speed-ups are baseline time over time with the change, with 99.9% intervals; None
+    if not measured. For the change `compile` itself there is no speed-up over torch.compile. Errors are against float64
+    on the declared inputs, `error_ratio` as a multiple of PyTorch's own. `passes` is False if the change alters results
+    or was not checked; `note` says which of the two, or gives the user a remark.
     """
 
     name: str
@@ -49,13 +49,14 @@ class FreeWin(Record, frozen=True, kw_only=True):
 
     @property
     def mode(self) -> str:
-        """The baseline's name for a change that is a mode of torch.compile, such as
-        `torch.compile(mode="max-autotune")`; else ""."""
+        """The name of the baseline, such as `torch.compile(mode="max-autotune")`, if the change is a mode of
+        torch.compile; else ""."""
         return f'torch.compile(mode="{MODES[self.name]}")' if self.name in MODES else ""
 
     @property
     def gains(self) -> bool:
-        """Whether the change is measurably faster than plain torch.compile, even if it does not pass."""
+        """Whether the change is measurably faster than plain torch.compile, even if it alters results (`passes` is
+        False)."""
         return measurably_faster(self.speedup_vs_compile, self.speedup_vs_compile_ci)
 
     @property
@@ -65,8 +66,8 @@ class FreeWin(Record, frozen=True, kw_only=True):
 
 
 def float32_win(wins: tuple[FreeWin, ...], speedup_vs_compile: float | None) -> FreeWin | None:
-    """The float32 win, if it is at least as fast as a kernel with this speed-up over torch.compile in the half type;
-    else None. If there is such a win, the kernel gains nothing over computing in float32."""
+    """Returns the change that computes a half-precision module in float32, if it passes and is at least as fast as a
+    kernel with this speed-up over torch.compile; else None. Such a kernel gains nothing over computing in float32."""
     for win in wins:
         if win.name == FLOAT32 and win.passes and (win.speedup_vs_compile or 0.0) >= (speedup_vs_compile or 0.0) > 0.0:
             return win
@@ -74,13 +75,14 @@ def float32_win(wins: tuple[FreeWin, ...], speedup_vs_compile: float | None) -> 
 
 
 def best_free_win(wins: tuple[FreeWin, ...]) -> FreeWin | None:
-    """The fastest free win that passes and is measurably faster than plain torch.compile; None if there is none."""
+    """Returns the fastest free win that passes and is measurably faster than plain torch.compile; None if there is
+    none."""
     good = [win for win in wins if win.passes and win.gains]
     return max(good, key=lambda win: win.speedup_vs_compile or 0.0, default=None)
 
 
 def fastest_mode(wins: tuple[FreeWin, ...]) -> FreeWin | None:
-    """The fastest mode of torch.compile that passes and is measurably faster than its default; None if there is
+    """Returns the fastest mode of torch.compile that passes and is measurably faster than its default; None if there is
     none."""
     return best_free_win(tuple(win for win in wins if win.mode))
 
@@ -88,10 +90,11 @@ def fastest_mode(wins: tuple[FreeWin, ...]) -> FreeWin | None:
 def over_change(
     speedup: float | None, interval: tuple[float, float] | None, win: FreeWin
 ) -> tuple[float | None, tuple[float, float] | None]:
-    """The speed-up of a kernel over a change, and its interval, from both speed-ups over plain torch.compile.
+    """Returns the speed-up of a kernel over a change that needs no kernel, and its interval. Both are computed from the
+    speed-ups of kernel and change over plain torch.compile.
 
     The two speed-ups were not measured together, so the interval's bounds are quotients of opposite bounds; both
-    intervals hold together at 99.8% (Bonferroni). (None, None) if one of the speed-ups was not measured.
+    intervals hold together at 99.8% (Bonferroni). Returns (None, None) if one of the speed-ups was not measured.
     """
     if speedup is None or interval is None or win.speedup_vs_compile is None or win.speedup_vs_compile_ci is None:
         return None, None

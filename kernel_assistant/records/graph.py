@@ -32,7 +32,8 @@ class TensorSpec(Record, frozen=True, kw_only=True):
 
 
 class GraphInput(Record, frozen=True, kw_only=True):
-    """A named graph input: `kind` is "input" (user tensor), "param" or "buffer" (with its dotted `path`)."""
+    """A named input of the graph. `kind` is "input" (a tensor of the call), "param" or "buffer"; for the latter two,
+    `path` is the dotted name in the module."""
 
     name: str
     spec: TensorSpec
@@ -52,8 +53,8 @@ class Node(Record, frozen=True, kw_only=True):
 
 
 class OpGraph(Record, frozen=True, kw_only=True):
-    """A straight-line program. `dims` maps each free dimension to its base size, which it has in the exported inputs;
-    `nodes` are in order; `outputs` are names of values."""
+    """A module's computation as a straight-line program. `dims` maps each free dimension to its base size, its size in
+    the exported inputs; `nodes` are in order; `outputs` are names of values."""
 
     dims: dict[str, int]
     inputs: tuple[GraphInput, ...]
@@ -74,7 +75,7 @@ class OpGraph(Record, frozen=True, kw_only=True):
                 raise ValueError(f"output {name} is not defined")
 
     def spec(self, name: str) -> TensorSpec:
-        """Spec of the value called `name`; KeyError if there is none."""
+        """Returns dtype, shape and strides of the value called `name`. Raises KeyError if there is none."""
         for value in self.inputs:
             if value.name == name:
                 return value.spec
@@ -84,7 +85,8 @@ class OpGraph(Record, frozen=True, kw_only=True):
         raise KeyError(name)
 
     def text(self) -> str:
-        """The graph as text, one line for each value. Free dimensions keep their names; base sizes are left out."""
+        """Returns the graph as text, one line for each value. Free dimensions keep their names; base sizes are left
+        out."""
         lines = [f"dims {' '.join(self.dims)}"] if self.dims else []
         lines += [f"{value.kind} {value.name} {value.spec.text()}" for value in self.inputs]
         for node in self.nodes:
@@ -95,12 +97,12 @@ class OpGraph(Record, frozen=True, kw_only=True):
         return "\n".join(lines) + "\n"
 
     def hash(self) -> str:
-        """The hash of the text and the base sizes: equal graphs at equal sizes have the same hash."""
+        """Returns the hash of the text and the base sizes: equal graphs at equal sizes have the same hash."""
         return content_hash([self.text(), sorted(self.dims.items())])
 
 
 def references(node: Node) -> list[str]:
-    """Names of the values that `node` reads, in order, with repeats."""
+    """Returns the names of the values that `node` reads, in order, with repeats."""
     names: list[str] = []
     for operand in (*node.args, *node.kwargs.values()):
         if isinstance(operand, str):
@@ -112,18 +114,18 @@ def references(node: Node) -> list[str]:
 
 
 def name_of(operand: object) -> str:
-    """The name of the value that an operand refers to, "" if the operand is a literal."""
+    """Returns the name of the value that an operand refers to, "" if the operand is a literal."""
     return operand[1:] if isinstance(operand, str) and operand.startswith("%") else ""
 
 
 def spec_of(graph: OpGraph, operand: object) -> TensorSpec | None:
-    """The spec of the value that an operand refers to, None if the operand is a literal."""
+    """Returns dtype, shape and strides of the value that an operand refers to; None if the operand is a literal."""
     name = name_of(operand)
     return graph.spec(name) if name else None
 
 
 def readers_of(graph: OpGraph) -> dict[str, list[Node]]:
-    """For each value, the nodes that read it, in order and without repeats. Values that no node reads are left out."""
+    """Returns value → nodes that read it, in order and without repeats. Values that no node reads are left out."""
     readers: dict[str, list[Node]] = {}
     for node in graph.nodes:
         for name in dict.fromkeys(references(node)):

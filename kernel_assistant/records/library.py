@@ -1,6 +1,5 @@
-"""The closed list of library operations that a launch may name, and the fields and settings of each. See
-docs/libraries.md.
-"""
+"""The closed list of operations of cuBLASLt and cuDNN that a launch may name, and the fields (operands) and settings of
+each. See docs/libraries.md."""
 
 from __future__ import annotations
 
@@ -40,8 +39,8 @@ OPERATIONS = ("cublaslt.matmul", "cudnn.conv", "cudnn.conv_transpose")
 
 
 def check_library_launch(library: str, args: Pairs, settings: Pairs) -> None:
-    """Raises ValueError unless `library` is a known operation, and `args` and `settings` have exactly its fields and
-    settings."""
+    """Raises ValueError unless `library` is a known operation such as "cublaslt.matmul", and `args` and `settings` have
+    exactly the fields and settings of this operation."""
     if library not in OPERATIONS:
         raise ValueError(f"unknown library operation {library!r}: want one of {', '.join(OPERATIONS)}")
     given = dict(settings)
@@ -60,7 +59,7 @@ def check_library_launch(library: str, args: Pairs, settings: Pairs) -> None:
 
 
 def buffer_fields(library: str, settings: Pairs) -> tuple[str, ...]:
-    """The fields of a checked launch that name buffers; `out` is the last."""
+    """Returns the names of the fields of a checked launch whose values are buffers; the last one is `out`."""
     given = dict(settings)
     return (_matmul_fields(given) if library == "cublaslt.matmul" else _conv_fields(given))[0]
 

@@ -22,7 +22,7 @@ _SAYS_WHAT = re.compile(r"cutlass_\d\w*|\w*(?:Functor|Ops\b|_kernel)\w*")
 
 class LineKernel(Record, frozen=True, kw_only=True):
     """A kernel of the GPU (on the CPU: an operator of PyTorch) that ran for a line. `calls` and `ms` (milliseconds) are
-    those in one forward."""
+    totals of one forward."""
 
     name: str
     calls: float
@@ -30,8 +30,8 @@ class LineKernel(Record, frozen=True, kw_only=True):
 
     @property
     def plain(self) -> str:
-        """The kernel's name without namespaces, types and arguments. If a template argument says what the kernel
-        computes, that argument is added: `vectorized_elementwise_kernel (silu_kernel)`."""
+        """The kernel's name without namespaces, types and arguments. If a template argument names the computation, it
+        is added: `vectorized_elementwise_kernel (silu_kernel)`."""
         if not re.search("[<(]", self.name):
             return self.name
         template = self.name.removeprefix("void ").replace("(anonymous namespace)::", "").replace("at::native::", "")
@@ -41,7 +41,8 @@ class LineKernel(Record, frozen=True, kw_only=True):
 
 
 class LineTime(Record, frozen=True, kw_only=True):
-    """One statement, in the lines `line` to `end_line` of the file (1-based); for a block statement, only its head.
+    """One statement, in the lines `line` to `end_line` of the file (1-based). For an `if`, `for` or `with` statement,
+    it is only the head.
 
     `ms` is the time of all executions of the statement in one forward, including the functions that it calls, as the
     median over runs; `share` is its share of the time of all lines of forward. On CUDA `ms` is time on the device and

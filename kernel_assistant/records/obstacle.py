@@ -1,4 +1,4 @@
-"""Obstacle: why a job has no result, as `optimize --json` and `show` report it."""
+"""Obstacle: a reason why a job has no result, as `optimize --json` and `show` report it."""
 
 from __future__ import annotations
 

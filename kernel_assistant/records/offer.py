@@ -1,4 +1,5 @@
-"""The one rule for an offer: which kernels are recommended, and which can be applied. Every front end uses it."""
+"""The one rule that decides which kernels are offered to the user: recommended ones, and others that can be applied.
+Every front end uses it."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from kernel_assistant.records.free_win import FreeWin, fastest_mode, over_change
 
 
 class ProgramMode(str, Enum):
-    """How the user's program runs the class, as a scan has seen it."""
+    """How the user's program runs the class (eager, compiled or scripted), as a scan observed it; `unknown` without a
+    scan."""
 
     unknown = "unknown"
     eager = "eager"
@@ -41,8 +43,8 @@ class Offer(str, Enum):
 
 
 def offer_of(verdicts: Verdicts, program: ProgramMode = ProgramMode.unknown) -> Offer:
-    """The offer that follows from the verdicts. A baseline that was not timed does not count; a program that no scan
-    has seen counts as eager.
+    """Returns the offer that follows from the verdicts (baseline → faster, slower, no gain or unclear). A baseline that
+    was not timed does not count; a program that no scan has seen counts as eager.
 
     If a scan has seen which baseline the program runs, and the candidate is shown to gain nothing over that baseline,
     there is nothing to offer, whatever it gains over the other baseline.
@@ -60,8 +62,9 @@ def offer_of(verdicts: Verdicts, program: ProgramMode = ProgramMode.unknown) -> 
 
 
 def gain_over(verdicts: Verdicts, program: ProgramMode = ProgramMode.unknown) -> str:
-    """The baseline over which an offer states its gain: of the baselines that the candidate beats, the one that the
-    program is known to run, else torch.compile, else the first one. "" if there is nothing to apply."""
+    """Returns the name of the baseline over which an offer states its gain; "" if there is nothing to apply. Of the
+    baselines that the candidate beats, it is the one that the program is known to run, else torch.compile, else the
+    first one."""
     if not offer_of(verdicts, program).applicable:
         return ""
     known = [] if program is ProgramMode.unknown else [_run_by(program)]
@@ -69,15 +72,15 @@ def gain_over(verdicts: Verdicts, program: ProgramMode = ProgramMode.unknown) ->
 
 
 def gives_more(verdicts: Verdicts) -> tuple[str, ...]:
-    """The baselines that are measurably faster than the candidate: switching to one of them gains more than the kernels
-    do."""
+    """Returns the names of the baselines that are measurably faster than the candidate: switching to one of them gains
+    more than the kernels do."""
     return tuple(name for name, gain in verdicts.items() if gain is Gain.slower)
 
 
 def verdicts_of(over_compile: Figure, over_eager: Figure, wins: tuple[FreeWin, ...] = ()) -> dict[str, Gain]:
-    """Maps the name of each baseline to the verdict. The fastest mode of torch.compile among `wins` is one more
-    baseline; the speed-up over it is the kernel's speed-up over the default mode divided by that of the fastest mode.
-    """
+    """Returns the name of each baseline → the verdict (faster, slower, …). `over_compile` and `over_eager` are
+    speed-ups with their intervals. The fastest mode of torch.compile among `wins` is one more baseline; the speed-up
+    over it is the kernel's speed-up over the default mode divided by that of the fastest mode."""
     verdicts = {OVER_COMPILE: gain_of(*over_compile), OVER_EAGER: gain_of(*over_eager)}
     mode = fastest_mode(wins)
     if mode is not None:

@@ -16,9 +16,9 @@ PASSIVE = frozenset(
 
 class ResidualCall(Record, frozen=True, kw_only=True):
     """A call of one operator that PyTorch runs in a plan. `nodes` are nodes of the task's graph, unchanged and in
-    order: the nodes that lead to the operator, the operator, and the `getitem`s of its results. `specs` gives dtype,
-    shape and strides of each value that the launch pairs with a buffer; a value that is one of `nodes` is a result,
-    every other value is read."""
+    order: views that lead to the operator, the operator, and the `getitem`s of its results. `specs` gives dtype, shape
+    and strides of each value that the launch pairs with a buffer. A value that is one of `nodes` is a result; the call
+    reads every other value."""
 
     nodes: tuple[Node, ...]
     specs: dict[str, TensorSpec]
@@ -56,7 +56,7 @@ class ResidualCall(Record, frozen=True, kw_only=True):
         return tuple(name for name in self.specs if any(node.name == name for node in self.nodes))
 
     def text(self) -> str:
-        """The operator and the node of the call, such as `linear (n3)`."""
+        """Returns the operator and the name of its node, such as `linear (n3)`."""
         return f"{self.call.op} ({self.call.name})"
 
 

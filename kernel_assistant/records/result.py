@@ -57,10 +57,10 @@ class OptimizeResult(Record, frozen=True, kw_only=True):
     the baseline over which applying gains, "" if applying gains nothing; `offer` and `gain_over` also depend on the
     timing of the edited file.
 
-    `why` says in one line why there is no candidate, "" if there is one; `obstacles` are the checks that stood in the
-    way. `job` is the job's number on this machine, None if it is not known; `session` is that of the task: the notebook
-    or session in which the class was typed, "" for a class of a file. `spent` is the cost of models, None if no model
-    was used. Older documents lack some of these fields.
+    `why` says in one line why there is no candidate, "" if there is one; `obstacles` are the checks that candidates
+    failed. `job` is the job's number on this machine, None if it is not known; `session` is that of the task: the
+    notebook or session in which the class was typed, "" for a class of a file. `spent` is the cost of models, None if
+    no model was used. Older documents lack some of these fields.
     """
 
     task: str
@@ -117,9 +117,9 @@ class OptimizeResult(Record, frozen=True, kw_only=True):
 
     @property
     def headline(self) -> tuple[str, float, tuple[float, float] | None] | None:
-        """The baseline to report a speed-up over, with the speed-up and its interval. The baseline is torch.compile's
-        default, its fastest mode if that is faster, or eager if torch.compile was not timed. None without a confirmed
-        candidate."""
+        """The speed-up to report, as (baseline, speed-up, 99.9% interval); None without a confirmed candidate. The
+        baseline is torch.compile's default, its fastest mode if that is faster, or eager if torch.compile was not
+        timed."""
         best = self.best
         if best is None:
             return None

@@ -1,6 +1,5 @@
-"""The records of a scanned program: a `Recording` is written by the recorder in one process, a `Scan` is stored and
-shown to the user.
-"""
+"""The records of a scan, a run of the user's program in which its modules are timed: a `Recording` is written by each
+process of the program, a `Scan` is stored and shown to the user."""
 
 from __future__ import annotations
 
@@ -8,10 +7,10 @@ from kernel_assistant.records.codec import Record
 
 
 class RecordedSignature(Record, frozen=True, kw_only=True):
-    """Calls whose inputs have equal structure, shapes and plain values. `counted_calls` and `seconds` are those in the
-    part of the run that counts (see `Recording`). `sample` is the number of the kept inputs, -1 if none were kept;
-    `exact`: the values of these inputs were kept, not only statistics. `objects` describes arguments that no kernel
-    accepts."""
+    """The calls of a class whose inputs have equal structure, shapes and plain values. `counted_calls` and `seconds`
+    are those in the part of the run that counts (see `Recording`). `sample` is the number under which one call's inputs
+    were saved, -1 if none were; `exact` says that their values were saved, not only statistics. `objects` describes
+    arguments that no kernel accepts."""
 
     text: str
     kind: str
@@ -43,9 +42,11 @@ class RecordedConfiguration(Record, frozen=True, kw_only=True):
 
 
 class RecordedClass(Record, frozen=True, kw_only=True):
-    """One class. Seconds are defined in docs/scan.md, and are times in the part of the run that counts; `warm_seconds`
-    are the inclusive seconds without the first call of each signature. `first_seconds` are the seconds of these first
-    calls in the whole program; `callers` counts calls by the class from which they came."""
+    """The times of one class in one process. Seconds are defined in docs/scan.md, and are times in the part of the run
+    that counts. `warm_seconds` are the inclusive seconds without the first call of each signature, `first_seconds` the
+    seconds of these first calls in the whole program. `products_seconds` is the time of matrix products and
+    convolutions; `unserved_seconds` maps a reason why kernels could not run to seconds. `callers` counts calls by the
+    calling class."""
 
     name: str
     qualname: str
@@ -67,10 +68,10 @@ class RecordedClass(Record, frozen=True, kw_only=True):
 
 
 class Recording(Record, frozen=True, kw_only=True):
-    """One process of a program. `startup_seconds` end with the first call of a module; `calls_seconds` go from there to
-    the end of the last call. `loop_seconds` (0 without a loop) also end there, but begin with the second outermost call
-    of one instance of the class `loop`. `rounds` is the number of its outermost calls from the second on. Neither
-    `calls_seconds` nor `loop_seconds` include the recorder's own time.
+    """The times of one process of a scanned program. `startup_seconds` end with the first call of a module;
+    `calls_seconds` go from there to the end of the last call. `loop_seconds` (0 without a loop) also end there, but
+    begin with the second outermost call of one instance of the class `loop`. `rounds` is the number of its outermost
+    calls from the second on. Neither `calls_seconds` nor `loop_seconds` include the recorder's own time.
 
     The part of the run that counts is the loop or, without a loop, all calls. `compiled` are the classes `FILE:CLASS`
     that ran inside torch.compile, `scripted` those inside torch.jit.script.
@@ -112,8 +113,9 @@ class Recording(Record, frozen=True, kw_only=True):
 
 
 class Sample(Record, frozen=True, kw_only=True):
-    """Inputs of a class that a scan kept: their number, and a text that describes their shapes and types. `calls` is
-    the number of calls in the program that had such inputs (0: not known, in older scans)."""
+    """Inputs of a class that a scan saved: their number, and a text that describes their shapes and types. `exact` says
+    that their values were saved. `calls` is the number of calls in the program that had such inputs (0: not known, in
+    older scans)."""
 
     number: int
     text: str
@@ -137,15 +139,16 @@ class ScannedConfiguration(Record, frozen=True, kw_only=True):
 
 
 class ScannedClass(Record, frozen=True, kw_only=True):
-    """One row of the ranking. Seconds are times in the part of one run that counts: `Scan.counted_seconds`.
+    """One row of the ranking of classes. Seconds are times in the part of one run that counts: `Scan.counted_seconds`.
 
     `share_seconds` is the time of this class without other classes inside it, so the shares of all classes add up to
     the whole. `floor_seconds` is the part of `share_seconds` that must remain on any device as fast as this one;
-    `saved_seconds` is the most that applied kernels could save. `warm_seconds` are the inclusive seconds without the
-    first call of each signature (None in older scans), `first_seconds` the seconds of these first calls in the whole
-    program.
+    `saved_seconds` is the most that applied kernels could save. `speedup_at_floor` and `speedup_at_double` are the
+    program's speed-ups if this class reaches its floor, and if it becomes twice as fast. `warm_seconds` are the
+    inclusive seconds without the first call of each signature (None in older scans), `first_seconds` the seconds of
+    these first calls in the whole program.
 
-    `folder` holds the samples, "" if there are none; `problem` says why the class cannot be optimized as it is.
+    `folder` has the saved inputs, "" if there are none; `problem` says why the class cannot be optimized as it is.
     `folder`, `training`, `samples`, `main_seconds` and `main_calls` are about the configuration that took most time;
     `more` has the other configurations that were kept: `CLASS#2`, `CLASS#3`, …. `objects` are arguments in some calls
     of the class that no kernel accepts (`past_key_values is a DynamicCache`).
@@ -183,7 +186,8 @@ class ScannedClass(Record, frozen=True, kw_only=True):
 
     @property
     def configurations(self) -> tuple[ScannedConfiguration, ...]:
-        """The configurations that were kept, in the order of their numbers; () for a class that cannot be optimized."""
+        """The configurations (instances with equal parameter shapes, called with one kind of inputs) whose inputs were
+        saved, in the order of their numbers; () for a class that cannot be optimized."""
         if not self.folder:
             return ()
         others = sum(one.seconds for one in self.more)
@@ -238,7 +242,7 @@ class Scan(Record, frozen=True, kw_only=True):
         return max(self.loop_seconds or self.calls_seconds, 1e-9)
 
     def spec(self, row: ScannedClass) -> str:
-        """The text by which commands select a class: `3:Norm`, with the class's module if two classes have this
-        name."""
+        """Returns the text by which commands select the class of `row`: `3:Norm` (number of the scan, class), with the
+        class's module if two classes have this name."""
         alone = sum(one.name == row.name for one in self.classes) == 1
         return f"{self.id}:{row.name if alone else row.key}"

@@ -22,17 +22,18 @@ class Price(Record, frozen=True, kw_only=True):
 
     @classmethod
     def known(cls, tokens_in: float | None, tokens_out: float | None) -> Price | None:
-        """The price with these two numbers; None unless both are known."""
+        """Returns the price with these two numbers; None unless both are known."""
         return None if tokens_in is None or tokens_out is None else cls(tokens_in=tokens_in, tokens_out=tokens_out)
 
     def of(self, tokens_in: float, tokens_out: float) -> float:
-        """The money for these numbers of tokens."""
+        """Returns the money for `tokens_in` tokens that the model reads and `tokens_out` tokens that it writes."""
         return (self.tokens_in * tokens_in + self.tokens_out * tokens_out) / PRICED_TOKENS
 
 
 class Spending(Record, frozen=True, kw_only=True):
-    """The cost of the replies received, complete or not: their number and their tokens. `money` is None if no price is
-    known; `estimated` says that a server did not count all tokens."""
+    """The cost of replies of models, complete or not: `requests` is their number, `tokens_in` and `tokens_out` are the
+    tokens of prompts and replies. `money` is None if no price is known; `estimated` says that a server did not count
+    all tokens."""
 
     requests: int = 0
     tokens_in: int = 0

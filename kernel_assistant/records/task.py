@@ -26,9 +26,9 @@ class InputSource(str, Enum):
 
 
 class Workload(Record, frozen=True, kw_only=True):
-    """One set of input shapes. `args` is a Python expression for the tuple of positional arguments, `kwargs` for the
-    keyword arguments; both are evaluated by the worker in the module's own namespace, with `torch` in scope. Empty
-    `args` with source `get_inputs` means: call `get_inputs()`."""
+    """One group of input shapes with which a task is verified and timed. `args` is a Python expression for the tuple of
+    positional arguments, `kwargs` for the keyword arguments; both are evaluated by the worker in the module's own
+    namespace, with `torch` in scope. Empty `args` with source `get_inputs` means: call `get_inputs()`."""
 
     name: str = "default"
     args: str = ""
@@ -36,16 +36,16 @@ class Workload(Record, frozen=True, kw_only=True):
 
 
 class KernelTask(Record, frozen=True, kw_only=True):
-    """The unit of work of every front end and of training.
+    """The module to optimize and how to build and call it: the unit of work of every front end and of training.
 
     `path` is the file as the user named it, absolute; `content` its text (an unsaved editor buffer may differ from the
     disk). `init` is an expression for the constructor's positional arguments, `init_kwargs` for its keyword ones; both
     empty with source `get_inputs` means `get_init_inputs()`. `search_path` goes to the front of sys.path.
 
-    `recording` is the folder in which `scan` kept the module and its calls; the expressions reach it as `recorded`.
+    `recording` is the folder in which `scan` kept the module and its calls; the expressions refer to it as `recorded`.
     `installed` says that the file belongs to a package and not to the user: the worker imports it by `module_name`
-    instead of executing `content`, and the file must not be edited when a result is applied. `session` says in words
-    into which notebook or session the class was typed, "" for a class of a file. With a `session`, `path` is a file
+    instead of executing `content`, and the file must not be edited when a result is applied. `session` names the
+    notebook or session into which the class was typed, "" for a class of a file. With a `session`, `path` is a file
     that we made, and there is no file to apply to.
     """
 

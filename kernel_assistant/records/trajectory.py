@@ -10,7 +10,7 @@ from kernel_assistant.records.evaluation import Evaluation
 
 
 class StopReason(str, Enum):
-    """Why an episode ended. Exactly one per episode."""
+    """Why an episode ended; each episode has exactly one stop reason."""
 
     finished = "finished"  # the policy has nothing more to try
     target_reached = "target_reached"  # the wanted speed-up is confirmed
@@ -46,12 +46,12 @@ class Step(Record, frozen=True, kw_only=True):
 
 
 class Trajectory(Record, frozen=True, kw_only=True):
-    """A finished episode.
+    """The record of a finished episode.
 
-    `best` is the hash of the best candidate that passed the full tier, None if there is none. `unsupported` lists why
-    policies could write no kernel for the graph. `in_full` lists all evaluations in the full tier. `broken` is the
-    error that ended a policy or the environment, "" if none did; `next_step` is the user's next step after such an
-    error.
+    `best` is the hash of the best candidate that passed the full tier, None if there is none; `final` is the evaluation
+    in the full tier that decided this. `unsupported` lists why policies could write no kernel for the graph. `in_full`
+    lists all evaluations in the full tier. `broken` is the error that ended a policy or the environment, "" if none
+    did; `next_step` says what the user can do about it.
     """
 
     task: str

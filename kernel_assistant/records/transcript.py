@@ -1,4 +1,4 @@
-"""Transcript: the messages between a language model and the loop in one episode, to be replayed or trained on."""
+"""Transcript: all messages of one conversation between a language model and its tools, to be replayed or trained on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LONG_ARGUMENTS = 400
 
 
 class ToolCall(Record, frozen=True, kw_only=True):
-    """A call as the model wrote it: `arguments` is its JSON text, valid or not."""
+    """A call of a tool as the model wrote it: `arguments` is its JSON text, valid or not."""
 
     id: str
     name: str
@@ -59,7 +59,7 @@ class Message(Record, frozen=True, kw_only=True):
             raise ValueError("a tool message, and no other, answers a call")
 
     def openai(self) -> dict[str, Any]:
-        """The message as a dictionary, in the form that an OpenAI-compatible endpoint accepts."""
+        """Returns the message as a dictionary, in the form that an OpenAI-compatible endpoint accepts."""
         document: dict[str, Any] = {"role": self.role, "content": self.content}
         if self.tool_call_id:
             document["tool_call_id"] = self.tool_call_id
@@ -71,7 +71,7 @@ class Message(Record, frozen=True, kw_only=True):
         return document
 
     def in_short(self) -> Message:
-        """The shortened message: one line of the content, without long arguments of calls and without sampled
+        """Returns the shortened message: one line of the content, without long arguments of calls and without sampled
         tokens."""
         line = self.content.strip().partition("\n")[0]
         cut = self.content if len(self.content) <= SHORT else f"{line[:SHORT]} [… {len(self.content)} characters]"
@@ -97,15 +97,14 @@ class Transcript(Record, frozen=True, kw_only=True):
         return tuple(message for message in self.messages if message.role == "assistant")
 
     def prompt(self, turn: int) -> tuple[Message, ...]:
-        """The messages that were sent for reply number `turn` (from 1). Raises IndexError where there is no such
-        reply.
-        """
+        """Returns the messages that were sent for reply number `turn` (from 1). Raises IndexError where there is no
+        such reply."""
         positions = [position for position, message in enumerate(self.messages) if message.role == "assistant"]
         return as_sent(self.messages[: positions[turn - 1]], turn)
 
 
 def as_sent(messages: tuple[Message, ...], turn: int) -> tuple[Message, ...]:
-    """The messages as they are sent to the model at `turn`, old ones shortened."""
+    """Returns the messages as they are sent to the model for reply number `turn`: old ones are shortened."""
     return tuple(
         message.in_short() if message.short_from and message.short_from <= turn else message for message in messages
     )

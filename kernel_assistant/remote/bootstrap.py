@@ -39,15 +39,15 @@ class BootstrapRefused(Exception):
 
 
 class RemoteFolders:
-    """The folder with all files of this tool on the remote machine. The public methods are the operations of the
-    protocol."""
+    """The folder with all files of this tool on the remote machine. Each public method is one operation of the
+    protocol; the client names it in a request."""
 
     def __init__(self, folder: str) -> None:
         self.folder = Path(os.path.expanduser(folder)).absolute()
 
     def hello(self, tool: str) -> Answer:
-        """Facts of the machine, and whether the tool named `tool` is installed. Creates the folders, and deletes
-        files that were not used for 30 days."""
+        """Returns facts of the machine, and whether the tool named `tool` is installed. Creates the folders, and
+        deletes files that were not used for 30 days."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         for part in ("tool", "projects", "blobs", "home"):
             (self.folder / part).mkdir(exist_ok=True, mode=0o700)
@@ -65,8 +65,8 @@ class RemoteFolders:
         }
 
     def tool(self, name: str, files: list[str], stamp: int, requirements: list[str], blobs: Blobs) -> Answer:
-        """Install the tool from the contents `blobs` of its `files`, and the packages `requirements` with pip.
-        `stamp` becomes the files' time of change, in ns."""
+        """Installs the tool: writes its `files`, whose contents are `blobs`, and installs the packages `requirements`
+        with pip. `stamp` becomes the files' modification time, in ns."""
         final = self._tool(name)
         draft = self._draft(sum(map(len, blobs)))
         try:
@@ -85,7 +85,7 @@ class RemoteFolders:
         return {}
 
     def put(self, blobs: Blobs) -> Answer:
-        """Store contents of files. The name of a stored file is the SHA-256 of its content."""
+        """Stores contents of files. The name of a stored file is the SHA-256 of its content."""
         self._room(sum(map(len, blobs)))
         for content in blobs:
             path = self._blob(hashlib.sha256(content).hexdigest())
@@ -96,9 +96,9 @@ class RemoteFolders:
         return {}
 
     def tree(self, project: str, name: str, files: dict[str, str]) -> Answer:
-        """Create the folder that holds `files` (relative name → SHA-256) and return its path. If contents are
-        missing, only list their hashes in `missing`.
-        """
+        """Creates a folder with `files` (relative name → SHA-256 of a stored content). Returns `root`, the path of this
+        folder, and `missing`, the hashes of contents that are not stored; if there are any, the folder is not
+        created."""
         final = self.folder / "projects" / project / name
         if final.is_dir():
             os.utime(final)
@@ -154,9 +154,8 @@ class RemoteFolders:
 
 
 def python_tag() -> str:
-    """A text that is equal for two Pythons if each can use the other's compiled packages. It names the version,
-    system, processor and C library.
-    """
+    """Returns a text that is equal for two Pythons if each can use the other's compiled packages. It names the version
+    of Python, the system, the processor and the C library."""
     return "-".join((sys.implementation.cache_tag, sysconfig.get_platform(), platform.libc_ver()[0] or "libc"))
 
 
@@ -226,7 +225,7 @@ def _answer(folders: RemoteFolders | None, message: Answer, blobs: Blobs) -> tup
 
 
 def main() -> None:
-    """Answer requests (frames) until the client disconnects."""
+    """Answers requests (frames of stdin) until the client disconnects."""
     folders: RemoteFolders | None = None
     while (frame := read_frame(sys.stdin.buffer)) is not None:
         folders, answer = _answer(folders, *frame)

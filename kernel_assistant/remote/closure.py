@@ -27,11 +27,10 @@ _RECORDING = ".recording"
 
 @dataclass(frozen=True)
 class SourceClosure:
-    """Files below `root`, by relative name. `path` is the task's own file, `search_path` are the folders for
-    sys.path, `recording` is the folder of the recording; all are relative to `root` ("." is `root` itself). `path`
-    is empty if the class is in an installed package, `recording` if there is none. `left_out` are files that
-    `ship` names but that look like secrets.
-    """
+    """The files that a task needs, by name relative to `root`. `path` is the task's own file, `search_path` are the
+    folders for sys.path, `recording` is the folder of the recording; all are relative to `root` ("." is `root` itself).
+    `path` is "" if the class is in an installed package, `recording` is "" if there is none. `left_out` are files that
+    the setting `ship` names but that look like secrets."""
 
     root: Path
     files: dict[str, bytes]
@@ -42,11 +41,11 @@ class SourceClosure:
 
 
 def find_closure(task: KernelTask, ship: tuple[str, ...] = ()) -> SourceClosure:
-    """The files that `task` needs on another machine. The content of the task's own file comes from the task, which
-    may have unsaved changes.
+    """Returns the files that `task` needs on another machine: files that its module imports, and files that the
+    patterns `ship` name. The task's own file has the content in the task, which may have unsaved changes.
 
-    Raises UsageError for a file in site-packages (unless `task.installed`), for a `ship` pattern that does not fit,
-    and for too many or too large files.
+    Raises UsageError for a file in site-packages (unless `task.installed`), for a `ship` pattern that does not fit, and
+    for too many or too large files.
     """
     path = Path(task.path)
     if any(part in _INSTALLED for part in path.parts) and not task.installed:
@@ -86,7 +85,7 @@ def _check_size(closure: SourceClosure) -> None:
 
 
 def _project(path: Path) -> Path:
-    """The nearest folder above `path` that looks like a project's root, else the folder of the file."""
+    """Returns the nearest folder above `path` that looks like a project's root, else the folder of the file."""
     return next((folder for folder in path.parents if any((folder / name).exists() for name in _MARKERS)), path.parent)
 
 
@@ -99,9 +98,9 @@ def _recorded(folder: str) -> dict[str, bytes]:
 
 class _ImportWalk:
     """Follows imports from file to file. Each name is looked up in the worker's own folders first, then in the
-    project's `src` and root, which replace an editable installation that the remote machine does not have.
+    project's `src` and root, because the remote machine does not have the project's editable installation.
 
-    `used` are the folders that held an imported file, in the order of the search.
+    `used` are the folders in which an imported file was found, in the order of the search.
     """
 
     def __init__(self, own: tuple[Path, ...], project: Path) -> None:
@@ -152,7 +151,7 @@ class _ImportWalk:
 
 
 def _files_of(name: tuple[str, ...], base: Path, *, strict: bool) -> list[tuple[Path, tuple[str, ...]]]:
-    """A pair (file, its package) for each part of a dotted name that exists below `base`.
+    """Returns a pair (file, its package) for each part of a dotted name that exists below `base`.
 
     With `strict` there must be a real package or file of that name, and the name must not be a module of the standard
     library or torch: a folder in a project's root may have the name of a package by chance.
@@ -176,9 +175,8 @@ def _files_of(name: tuple[str, ...], base: Path, *, strict: bool) -> list[tuple[
 
 
 def _imports(tree: ast.AST, package: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Absolute dotted names that a file imports anywhere in its text. For `from a import b`, `a.b` is included,
-    because `b` may be a module.
-    """
+    """Yields the absolute dotted names, as tuples, that a file imports anywhere in its text. For `from a import b`,
+    `a.b` is included, because `b` may be a module."""
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=names):

@@ -12,8 +12,8 @@ from kernel_assistant.targets.base import DeviceFacts
 
 
 def cannot_run_here(row: JobRow) -> str:
-    """A line that says why this machine cannot run the job's kernels, "" if it can. The guard of applied kernels makes
-    the same decision at run time (`worker/applied/binaries.py`) and then runs the original."""
+    """Returns a line that says why this machine cannot run the job's kernels; "" if it can. The guard of applied
+    kernels checks the same at run time (`worker/applied/binaries.py`), and then runs the original."""
     artifacts = row.result.artifacts if row.result else {}
     path = Path(artifacts.get("device.json", ""))
     if not path.is_file():
@@ -42,8 +42,8 @@ def _cubin_runs(arch: str, device: str) -> bool:
 
 
 def _lacks_cpu(archs: set[str]) -> str:
-    """Why the kernels cannot run here, "" if they can. A processor of one x86-64 level also runs code for lower
-    levels. Single processor features are checked by the guard, not here."""
+    """Returns the reason why this CPU cannot run kernels for the architectures `archs`; "" if it can. A processor of
+    one x86-64 level also runs code for lower levels. Single processor features are checked by the guard, not here."""
     here = cpu.architecture()
     levels = ["x86-64", "x86-64-avx2", "x86-64-avx512"]
     usable = levels[: levels.index(here) + 1] if here in levels else [here]

@@ -43,8 +43,8 @@ NEEDED = ("msgspec", "nvidia-ml-py", "platformdirs", "psutil")
 
 @dataclass(frozen=True)
 class RemoteInstallation:
-    """This tool on the remote machine: `folder` has all our files there, `lib` the Python packages, `python` is the
-    interpreter. `sent_bytes` is the number of bytes that were sent to install it."""
+    """This tool as it is installed on the remote machine: `folder` has all our files there, `lib` the Python packages,
+    `python` is the interpreter. `sent_bytes` is the number of bytes that were sent to install it."""
 
     folder: str
     python: str
@@ -84,7 +84,8 @@ class Installer:
         self._channel.close()
 
     def ship(self, closure: SourceClosure) -> ShippedModule:
-        """Put the files of `closure` on the remote machine. Only contents that it lacks are sent."""
+        """Puts the files of `closure` on the remote machine and returns where they are. Only contents that the machine
+        lacks are sent."""
         digests = {name: hashlib.sha256(content).hexdigest() for name, content in closure.files.items()}
         contents = {digests[name]: content for name, content in closure.files.items()}
         state = hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()[:16]
@@ -120,8 +121,8 @@ class Installer:
         return RemoteInstallation(str(facts["folder"]), str(facts["python"]), str(facts["lib"]), sent)
 
     def _send_tool(self, params: dict[str, Any], files: dict[str, bytes], tag: str) -> int:
-        """Send the tool and return the number of bytes sent. Our dependencies are sent with it if they load on the
-        remote machine; otherwise pip installs them there."""
+        """Sends the tool and returns the number of bytes sent. Our dependencies are sent with it if they can be loaded
+        on the remote machine; otherwise pip installs them there."""
         copied = dependencies(tag)
         if copied is not None:
             everything = {**copied, **files}
@@ -133,7 +134,8 @@ class Installer:
         return sum(map(len, files.values()))
 
     def _ask(self, operation: str, params: dict[str, Any], blobs: tuple[bytes, ...] = (), *, accept: str = "") -> Any:
-        """Send one operation. Returns the answer, or None if the operation is refused with the kind `accept`."""
+        """Sends one operation and returns the answer; returns None if the remote machine refuses the operation with the
+        kind `accept`. Raises an error for other refusals."""
         answer, _ = self._channel.ask({"op": operation, "params": params}, blobs)
         refusal = answer.get("error")
         if refusal is None:
@@ -156,8 +158,8 @@ class Installer:
 
 
 def _project_name(root: Path) -> str:
-    """A readable name for the project in the folder `root`. It also depends on the path, so that folders of the same
-    name differ."""
+    """Returns a readable name for the project in the folder `root`. The name has a hash of the path, so that folders of
+    the same name differ."""
     plain = "".join(c for c in root.name if c.isalnum() or c in "-_") or "project"
     return f"{plain}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}"
 
@@ -173,7 +175,7 @@ class Bundle:
 
 
 def own_bundle() -> Bundle:
-    """The code of this tool as it is installed on this machine, without its dependencies."""
+    """Returns the code of this tool as it is installed on this machine, without its dependencies."""
     root = Path(kernel_assistant.__file__).parent
     files = {
         f"kernel_assistant/{path.relative_to(root).as_posix()}": path.read_bytes()
@@ -189,8 +191,8 @@ def own_bundle() -> Bundle:
 
 
 def dependencies(tag: str) -> dict[str, bytes] | None:
-    """The files of the packages in `NEEDED`. None if they are not found here, or if `tag`, the tag of the remote
-    Python, differs from ours: then compiled packages of this machine do not work there."""
+    """Returns path → content of the files of the packages `NEEDED`. Returns None if they are not found here, or if
+    `tag`, the tag of the remote Python, differs from ours: then compiled packages of this machine do not work there."""
     if tag != python_tag():
         return None
     try:
@@ -200,8 +202,8 @@ def dependencies(tag: str) -> dict[str, bytes] | None:
 
 
 def requirements() -> list[str]:
-    """The packages in `NEEDED` for pip: the local version or a newer one, since the remote Python may be newer than
-    ours."""
+    """Returns the packages `NEEDED` in the form for pip: the version of this machine or a newer one, because the remote
+    Python may be newer than ours."""
     return [f"{package}>={metadata.version(package)}" for package in NEEDED]
 
 

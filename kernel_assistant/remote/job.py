@@ -42,8 +42,8 @@ class RemoteJob(Record, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class RemoteSubmission:
-    """A job that was submitted to a remote machine: the connected machine (`box`), the job (`away`), and `answer`,
-    the reply of the remote session host: `{"job", "joined", "resumed", "ahead"}`."""
+    """A job that was submitted to a remote machine: `box` is the connected machine, `away` the job, and `answer` the
+    reply of the remote session host: `{"job", "joined", "resumed", "ahead"}`."""
 
     box: RemoteMachine
     away: RemoteJob
@@ -51,7 +51,7 @@ class RemoteSubmission:
 
 
 def send(task: KernelTask, options: JobOptions, settings: Settings) -> RemoteSubmission:
-    """Ship a task that was prepared for a remote machine, and submit it there.
+    """Sends a task and the files that it needs to a remote machine, and submits it there.
 
     Raises the errors of the remote machine, and MissingError if ssh fails.
     """
@@ -76,8 +76,8 @@ def send(task: KernelTask, options: JobOptions, settings: Settings) -> RemoteSub
 
 
 def connected(settings: Settings) -> RemoteMachine:
-    """Connect to the remote machine. One thread connects at a time, because the first connection installs this tool
-    there."""
+    """Connects to the machine of the setting `host`. Only one thread connects at a time, because the first connection
+    installs this tool there."""
     with _connecting:
         return RemoteMachine(settings)
 
@@ -92,7 +92,8 @@ def bring_back(machine: RemoteMachine, remote_job: RemoteJob, settings: Settings
 
 
 def noted(settings: Settings) -> list[RemoteJob]:
-    """The jobs that this or another front end has sent and whose results were not fetched yet."""
+    """Returns the jobs that front ends have sent to remote machines and whose results were not fetched yet. Files of
+    jobs that cannot be read are deleted."""
     jobs = []
     for path in sorted((settings.state_dir / _FOLDER).glob("*.json")):
         try:

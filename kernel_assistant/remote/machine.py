@@ -49,8 +49,8 @@ class RemoteMachine:
         self.client = RemoteClient(settings, self)
 
     def prepare(self, task: KernelTask, chosen: JobOptions, closure: SourceClosure) -> PreparedJob:
-        """Ship the module's files. Returns the task and the options for the remote machine: they have the remote
-        target, interpreter and paths, and are otherwise those of a local job."""
+        """Sends the module's files. Returns the task and the options for the remote machine, which have the remote
+        target, interpreter and paths, and otherwise equal those of a local job."""
         with self._installer() as installer:
             shipped = installer.ship(closure)
         path = f"{shipped.root}/{closure.path}" if closure.path else task.path
@@ -71,11 +71,11 @@ class RemoteMachine:
         return from_builtins(self.call("doctor")[0], Diagnosis)
 
     def stop(self) -> bool:
-        """End the remote session host. Returns False if none was running."""
+        """Ends the remote session host. Returns whether one was running."""
         return bool(self.call("stop")[0]["stopped"])
 
     def call(self, method: str, **params: Any) -> tuple[dict[str, Any], tuple[bytes, ...]]:
-        """Call one method of `server.py` over a new channel. Returns its answer and its blobs (contents of files)."""
+        """Calls one method of `server.py` over a new channel. Returns its answer and its blobs (contents of files)."""
         channel = self.channel()
         try:
             return self.ask(channel, method, params)
@@ -83,7 +83,7 @@ class RemoteMachine:
             channel.close()
 
     def channel(self) -> Channel:
-        """Start a new `server.py` process on the remote machine and return the channel to it."""
+        """Starts a new `server.py` process on the remote machine and returns the channel to it."""
         there = self.installed
         script = 'cd "$1" && exec "$2" -m kernel_assistant.remote.server "$3"'
         return self.ssh.open("sh", "-c", script, "sh", there.lib, there.python, there.folder)

@@ -23,7 +23,7 @@ from kernel_assistant.store import JobRow, Store
 @dataclass(frozen=True)
 class FetchedJob:
     """A job as the store of `machine` has it. `files` maps the relative name of a result's file to its content.
-    `identity` is unique to this job."""
+    `identity` is a text that differs between any two jobs of any machines."""
 
     row: JobRow
     steps: tuple[Step, ...]
@@ -35,7 +35,8 @@ class FetchedJob:
 
 
 def fetch(machine: RemoteMachine, job: str) -> FetchedJob:
-    """Everything that the remote store has of `job` (a number or `last`). Raises UsageError if there is no such job."""
+    """Returns everything that the remote store has of `job` (a number or `last`). Raises UsageError if there is no such
+    job."""
     answer, (*contents, log) = machine.call("fetch", job=job)
     names = [str(name) for name in answer["files"]]
     for name in names:
@@ -56,7 +57,7 @@ def fetch(machine: RemoteMachine, job: str) -> FetchedJob:
 
 
 def keep(fetched: FetchedJob, settings: Settings) -> OptimizeResult:
-    """Copy an ended job and its files into the local store, unless an earlier call has done so, and return its
+    """Copies an ended job and its files into the local store, unless an earlier call has done so, and returns its
     result.
 
     Raises UsageError for a job without a result, StoreError if this machine cannot store it.
@@ -77,8 +78,8 @@ def keep(fetched: FetchedJob, settings: Settings) -> OptimizeResult:
 
 
 def localized(fetched: FetchedJob, folder: Path, job: str) -> OptimizeResult | None:
-    """Write the job's files to `folder` and return its result with their new paths; None if there is no result. The
-    result gets the job number `job`."""
+    """Writes the job's files to `folder` and returns the job's result with their new paths and with `job` as its
+    number; None if there is no result."""
     result = fetched.row.result
     if result is None:
         return None
@@ -110,8 +111,8 @@ def _add(store: Store, settings: Settings, fetched: FetchedJob) -> JobRow:
 
 
 def _write_log(path: Path, events: tuple[AnyEvent, ...], job: str, result: OptimizeResult | None) -> None:
-    """Write the events to `path` with the number `job`. The last event gets `result`, which has the paths of this
-    machine."""
+    """Writes the events to `path`, with `job` as the number of the job. The last event gets `result`, which has the
+    paths of this machine."""
     lines = []
     for event in events:
         ended = isinstance(event, JobFinished) and result is not None
@@ -123,7 +124,7 @@ def _write_log(path: Path, events: tuple[AnyEvent, ...], job: str, result: Optim
 
 
 def as_here(row: JobRow) -> JobRow:
-    """A row of the remote machine's store, with the paths that the module has on this machine."""
+    """Returns a row of the remote machine's store, changed so that it has the paths of the module on this machine."""
     path = Path(row.options.source_path.rpartition(":")[0] or row.task.path)
     search_path = (import_location(path)[1],) if path.is_file() and not row.task.installed else ()
     task = msgspec.structs.replace(row.task, path=str(path), search_path=search_path)

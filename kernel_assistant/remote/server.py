@@ -42,9 +42,8 @@ class RemoteServer:
         self.settings: Settings = resolve(None, settings, environment)[0]
 
     def open(self, path: str) -> tuple[dict[str, Any], Blobs]:
-        """Check everything that a job for the file at `path` needs, before it is queued. Returns the target, device
-        and interpreter. Raises MissingError or UsageError if something is missing.
-        """
+        """Checks everything that a job for the file at `path` needs, before it is queued. Returns a dict with target,
+        device and python (the interpreter). Raises MissingError or UsageError if something is missing."""
         from kernel_assistant.sandbox.choose import choose
         from kernel_assistant.source.interpreter import find_interpreter
         from kernel_assistant.targets import cpu, cuda
@@ -60,7 +59,8 @@ class RemoteServer:
         return {"target": device.target, "device": device.name, "python": python.path}, ()
 
     def fetch(self, job: str) -> tuple[dict[str, Any], Blobs]:
-        """Everything that the store has of `job`. The blobs are the files of its result, followed by its events."""
+        """Returns everything that the store has of `job`. The blobs are the files of its result, followed by its
+        events."""
         store = Store(self.settings.state_dir)
         row = store.job(job)
         folder = self.settings.jobs_dir / row.id / "result"
@@ -81,11 +81,12 @@ class RemoteServer:
         return answer, ()
 
     def stop(self) -> tuple[dict[str, Any], Blobs]:
-        """End the session host, whatever version of this tool it runs."""
+        """Ends the session host, whatever version of this tool it runs. Returns `stopped`: whether one was running."""
         return {"stopped": Client(self.settings).shutdown()}, ()
 
     def relay(self, start: bool, requests: BinaryIO, answers: BinaryIO) -> None:
-        """Connect this process's stdin and stdout with the session host. With `start`, start the session host first."""
+        """Connects this process's stdin and stdout with the session host. With `start`, starts the session host
+        first."""
         if start:
             start_host(self.settings)
         stream = find_host(self.settings)
@@ -95,7 +96,8 @@ class RemoteServer:
 
 
 def _join(stream: socket.socket, requests: int, answers: int) -> None:
-    """Copy bytes in both directions until one side closes its connection."""
+    """Copies bytes in both directions between the session host and our stdin and stdout, until one side closes its
+    connection."""
     threading.Thread(target=_pass_on, args=(requests, stream), daemon=True).start()
     with contextlib.suppress(OSError):
         while part := stream.recv(1 << 16):
@@ -112,7 +114,8 @@ def _pass_on(requests: int, stream: socket.socket) -> None:
 
 
 def main() -> int:
-    """Entry point of the process. Returns the exit code, which is always 0: errors are part of the answer."""
+    """Runs the process: answers one request. Returns the exit code, which is always 0, because errors are part of the
+    answer."""
     # Unbuffered: what comes after the first frame is for the session host.
     requests, answers = os.fdopen(0, "rb", 0), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # a print would break the protocol

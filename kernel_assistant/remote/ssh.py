@@ -68,8 +68,8 @@ class Channel:
     _errors: IO[bytes]
 
     def ask(self, message: dict[str, Any], blobs: tuple[bytes, ...] = ()) -> tuple[dict[str, Any], tuple[bytes, ...]]:
-        """Send a frame and read one frame, without reading any byte after it. Raises MissingError or HostError,
-        depending on how the command ended without an answer."""
+        """Sends a frame and returns the next frame of the answer, without reading any byte after it. Raises
+        MissingError or HostError, depending on how the command ended without an answer."""
         request = io.BytesIO()
         write_frame(request, message, blobs)
         try:
@@ -86,18 +86,19 @@ class Channel:
         return frame
 
     def close(self) -> None:
-        """Close the channel; the remote command sees the end of its input."""
+        """Closes the channel; the remote command then reads the end of its input."""
         self.stream.close()
         self._end()
         self._errors.close()
 
     def lost(self) -> bool:
-        """Whether ssh itself has failed, for example because the connection broke, rather than the command."""
+        """Whether ssh itself has failed, for example because the connection broke. False if the remote command
+        failed."""
         code = self._code(1)
         return code is not None and _failed(code)
 
     def failure(self) -> KernelAssistantError:
-        """The error to raise if the command did not answer."""
+        """Returns the error to raise if the command ended without an answer."""
         code = self._end()
         self._errors.seek(0)
         return explain(self.name, code, self._errors.read().decode(errors="replace"))
@@ -110,7 +111,7 @@ class Channel:
         return code
 
     def _code(self, seconds: float) -> int | None:
-        """The exit code of ssh; None if it has not ended within `seconds`."""
+        """Returns the exit code of ssh; None if it has not ended within `seconds`."""
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -118,7 +119,8 @@ class Channel:
 
 
 def explain(name: str, code: int, stderr: str) -> KernelAssistantError:
-    """The error for a command that ended with `code` and the error output `stderr`, without an answer."""
+    """Returns the error for a command that ended without an answer, from its exit code `code` and its error output
+    `stderr`."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     if _failed(code):
         for part, cause, next_step in _MEANINGS:
@@ -138,7 +140,7 @@ def _failed(code: int) -> bool:
 
 
 def _noisy(name: str, error: FrameError) -> MissingError:
-    """The error to raise if other output than that of our program arrives on the channel."""
+    """Returns the error to raise if bytes arrive on the channel that our program did not write."""
     return MissingError(
         f"{name}: its shell prints something before a command runs ({error})",
         f"make its start-up files silent where nobody looks; this must print nothing: ssh {name} true",
@@ -154,7 +156,7 @@ class Ssh:
         self.control = socket_path(runtime_dir, f"ssh-{digest}", _MAX_CONTROL_PATH)
 
     def open(self, *argv: str) -> Channel:
-        """Start `argv` on the remote machine and return its channel at once. Raises MissingError if ssh is not
+        """Starts `argv` on the remote machine and returns its channel at once. Raises MissingError if ssh is not
         installed here."""
         ours, theirs = socket.socketpair()
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the channel
@@ -176,7 +178,7 @@ class Ssh:
         return Channel(self.name, ours, process, errors)
 
     def disconnect(self) -> None:
-        """End the master connection, which also ends all channels."""
+        """Ends the master connection, which also ends all channels."""
         subprocess.run([*self._command(), "-O", "exit", "--", self.name], capture_output=True, check=False)
 
     def _command(self) -> list[str]:

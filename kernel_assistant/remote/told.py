@@ -13,7 +13,8 @@ _COMMAND = re.compile(r"kernel-assistant (host stop|(?:attach|cancel|show)(?: (?
 
 
 def told(error: KernelAssistantError, settings: Settings, *, lost: bool) -> KernelAssistantError:
-    """A copy of `error` with `settings.host` in its cause. `lost` says that the connection failed."""
+    """Returns a copy of `error` that names the remote machine, `settings.host`, in its cause. `lost` says that the
+    connection failed."""
     cause = error.cause
     if lost and isinstance(error, HostError):
         cause = "the connection was lost; what runs there goes on"
@@ -23,12 +24,13 @@ def told(error: KernelAssistantError, settings: Settings, *, lost: bool) -> Kern
 
 
 def there(text: str, settings: Settings) -> str:
-    """`text` with the options that the commands in it need to reach the remote machine and its interpreter."""
+    """Returns `text`, in which the commands of this tool got the options that reach the remote machine and its
+    interpreter."""
     text = re.sub(r"(?<![\w-])--python\b", "--remote-python", text)
     return _COMMAND.sub(lambda match: f"{match[0]} {flags(settings)}", text)
 
 
 def flags(settings: Settings) -> str:
-    """The options by which another command reaches the same machine and folder."""
+    """Returns the command-line options by which another command reaches the same remote machine and folder."""
     folder = f" --remote-dir {shlex.quote(settings.remote_dir)}" if settings.remote_dir else ""
     return f"--host {settings.host}{folder}"

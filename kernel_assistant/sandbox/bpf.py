@@ -1,8 +1,8 @@
-"""A small assembler for seccomp's classic BPF: one self-contained block of instructions for each restricted system
-call.
+"""A small assembler for seccomp's classic BPF. It makes one self-contained group of instructions for each restricted
+system call.
 
-The filter reads `struct seccomp_data` of `linux/seccomp.h`. Every argument that is tested has 32 bits in the kernel,
-so only its low word is read. This works on little-endian machines only.
+The filter reads `struct seccomp_data` of `linux/seccomp.h`. Every argument that is tested has 32 bits in the kernel, so
+only its low word is read. This works on little-endian machines only.
 """
 
 from __future__ import annotations
@@ -44,9 +44,8 @@ class BpfProgram:
         return b"".join(struct.pack("=HBBI", *instruction) for instruction in self.instructions)
 
     def begin(self, audit_arch: int, last_known: int, x32_bit: int | None, unknown_errno: int) -> None:
-        """Begins the program: kills the process at a call of another architecture, and refuses calls with numbers
-        above `last_known` with `unknown_errno`.
-        """
+        """Begins the program: kills the process at a call of another architecture or of the x32 ABI (numbers from
+        `x32_bit` on, if not None), and refuses calls with numbers above `last_known` with the error `unknown_errno`."""
         self.emit(LOAD_WORD, OFFSET_ARCH)
         self.emit(JUMP_EQUAL, audit_arch, 1, 0)
         self.emit(RETURN, KILL_PROCESS)
@@ -62,28 +61,30 @@ class BpfProgram:
         self.emit(RETURN, ERRNO | errno)
 
     def allow_values(self, number: int, argument: int, values: tuple[int, ...], errno: int) -> None:
-        """Allows the call only if the argument with index `argument` is one of `values`."""
+        """Allows system call `number` only if its argument with index `argument` is one of `values`; else it fails with
+        `errno`."""
         self._test(number, argument, JUMP_EQUAL, values, ALLOW, ERRNO | errno)
 
     def deny_values(self, number: int, argument: int, values: tuple[int, ...], errno: int) -> None:
         self._test(number, argument, JUMP_EQUAL, values, ERRNO | errno, ALLOW)
 
     def allow_bits(self, number: int, argument: int, mask: int, errno: int) -> None:
-        """Allows the call only if the argument with index `argument` has at least one bit of `mask`."""
+        """Allows system call `number` only if its argument with index `argument` has at least one bit of `mask`; else
+        it fails with `errno`."""
         self._test(number, argument, JUMP_ANY_BIT, (mask,), ALLOW, ERRNO | errno)
 
     def deny_bits(self, number: int, argument: int, mask: int, errno: int) -> None:
         self._test(number, argument, JUMP_ANY_BIT, (mask,), ERRNO | errno, ALLOW)
 
     def allow_own_pid(self, number: int, argument: int, errno: int, *, or_zero: bool = False) -> None:
-        """Allows the call only if the argument is the id of the calling process. With `or_zero` 0 is allowed too,
-        which also means this process."""
+        """Allows system call `number` only if the argument is the id of the calling process. With `or_zero` 0 is
+        allowed too, which also means this process."""
         values = (0, 0) if or_zero else (0,)
         self._test(number, argument, JUMP_EQUAL, values, ALLOW, ERRNO | errno)
         self.own_pid_at.append(len(self.instructions) - 3)
 
     def allow_value_without_bit(self, number: int, value: int, bit: int, errno: int) -> None:
-        """Allows the call only if the first argument is `value` and the second does not have `bit`."""
+        """Allows system call `number` only if the first argument is `value` and the second does not have `bit`."""
         self.emit(JUMP_EQUAL, number, 0, 6)
         self.emit(LOAD_WORD, OFFSET_ARGUMENTS)
         self.emit(JUMP_EQUAL, value, 0, 3)

@@ -1,4 +1,5 @@
-"""The bubblewrap backend: namespaces of its own, and a file system that contains only the paths of the spec."""
+"""The bubblewrap backend: the command runs in its own namespaces, with a file system that contains only the paths of
+the spec."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ _NAMESPACES = (
 
 
 class BackendStatus(Record, frozen=True, kw_only=True):
-    """The status of one backend, for `doctor`. `reason` and `next_step` are empty if the backend is usable. `lacks`
-    are the properties that a usable backend does not have; it is empty if the backend is not usable."""
+    """Whether one sandbox backend can be used on this machine, for `doctor`. `reason` and `next_step` are "" if it can.
+    `lacks` are the protections that a usable backend does not have; it is empty if the backend is not usable."""
 
     backend: str
     usable: bool

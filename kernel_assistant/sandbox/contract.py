@@ -1,5 +1,5 @@
-"""The sandbox contract: a spec says what a program can see, a backend turns the spec into an argument vector and an
-environment."""
+"""The interface of sandbox backends. A spec says which files and devices a program can see; a backend makes from it the
+command line and environment of the sandboxed process."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ PROPERTIES = {
 
 
 class SandboxLimits(Record, frozen=True, kw_only=True):
-    """Upper bounds in bytes, counts and seconds. All are per process, except `processes`, which also counts threads.
+    """Upper bounds in bytes, counts and seconds, for each process. `processes`, which counts threads too, and the sum
+    of `memory_bytes` and `shared_bytes` also limit the whole process tree.
 
-    `memory_bytes` is private memory; `shared_bytes` is shared memory that is passed in by descriptor and only
-    increases the limit of the address space. The address space is not limited with a GPU. `tmp_bytes` limits the
-    private /tmp.
+    `memory_bytes` is private memory; `shared_bytes` is shared memory that is passed in by descriptor. The address space
+    is not limited with a GPU. `tmp_bytes` limits the private /tmp.
     """
 
     memory_bytes: int = 4 * GIB
@@ -87,17 +87,16 @@ class SandboxSpec(Record, frozen=True, kw_only=True):
 
 
 class SandboxCommand(Record, frozen=True, kw_only=True):
-    """The process to spawn. `env` is the whole environment of the spawned process; the environment of the sandboxed
-    command is part of `argv`.
-    """
+    """The process to start. `env` is its whole environment; the environment of the sandboxed command is part of
+    `argv`."""
 
     argv: tuple[str, ...]
     env: dict[str, str]
 
 
 class Sandbox(Protocol):
-    """A backend. `lacks` names the properties (keys of `PROPERTIES`) that the backend does not have; `explanation` is
-    for the user."""
+    """A backend, which makes sandboxed commands. `lacks` names the properties (keys of `PROPERTIES`) that the backend
+    does not have; `explanation` is for the user."""
 
     name: str
     lacks: frozenset[str]

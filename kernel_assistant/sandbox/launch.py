@@ -153,8 +153,8 @@ def set_limit(which: int, value: int) -> None:
 
 
 def count_own_tasks() -> int:
-    """Returns the number of this user's threads. In a sandbox without its own user namespace, the process limit counts
-    all of them."""
+    """Returns the number of this user's threads. It is needed in a sandbox without its own user namespace, where the
+    process limit counts all of them."""
     total = 0
     for entry in os.scandir("/proc"):
         try:
@@ -171,7 +171,8 @@ def landlock_abi() -> int:
 
 
 def restrict_files(rules: list[list[str]], abi: int) -> None:
-    """Applies Landlock rules (path, "read" | "write" | "modify"). Rules for paths that do not exist are ignored."""
+    """Applies Landlock rules, pairs of a path and "read", "write" or "modify". `abi` is the kernel's version of
+    Landlock. Rules for paths that do not exist are ignored."""
     handled = (1 << FILE_RIGHTS_OF_ABI[min(abi, 5)]) - 1
     attributes = struct.pack("=QQQ", handled, TCP_BIND_AND_CONNECT, SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS)
     size = 8 if abi < 4 else 16 if abi < 6 else 24

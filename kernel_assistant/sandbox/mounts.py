@@ -1,5 +1,4 @@
-"""Computes what must be mounted so that a list of paths is visible: the real folders, and the symbolic links that
-lead to them."""
+"""Computes the mounts that make a list of paths visible: the real folders, and the symbolic links that lead to them."""
 
 from __future__ import annotations
 
@@ -11,8 +10,8 @@ from kernel_assistant.errors import MissingError, SandboxError
 
 @dataclass
 class MountLayout:
-    """Collects what must be mounted: `binds` as (real path, writable), `links` as link path → target. `add` may be
-    called in any order."""
+    """Collects what must be mounted so that paths are visible. `add` may be called in any order. `binds` are (real
+    path, writable); `links` maps link paths to targets; `roots` are folders that are visible already."""
 
     roots: tuple[str, ...] = ()
     links: dict[str, str] = field(default_factory=dict)
@@ -52,7 +51,7 @@ class MountLayout:
         return list(kept.items())
 
     def needed_links(self) -> list[tuple[str, str]]:
-        """Returns (target, link path) of the links that are not inside a bound folder."""
+        """Returns (target, link path) of the links to create: those that are not inside a mounted folder."""
         shown = (*self.roots, *(path for path, _ in self.binds))
         return [(target, link) for link, target in self.links.items() if not any(inside(link, top) for top in shown)]
 

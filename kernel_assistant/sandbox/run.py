@@ -24,10 +24,9 @@ CHUNK = 1 << 16
 
 @dataclass(frozen=True)
 class Completed:
-    """How a command ended. `returncode` is 128 + n for signal n, in every backend. `exceeded` names the limit of the
-    whole process tree for which the command was killed, "processes" or "memory", else "". `stdout` and `stderr`
-    have up to `max_output` bytes each; `truncated` says whether there was more.
-    """
+    """How a command ended. `returncode` is 128 + n for signal n, in every backend. `exceeded` says for which limit of
+    the whole process tree the command was killed, "processes" or "memory", else "". `stdout` and `stderr` have up to
+    `max_output` bytes each; `truncated` says whether there was more."""
 
     returncode: int
     stdout: bytes
@@ -41,8 +40,8 @@ class Completed:
 
 @dataclass
 class _Pipe:
-    """A pipe from the child's stdout or stderr. After `limit` bytes the data is still read, so that the child does
-    not block, but it is dropped."""
+    """The child's stdout or stderr, of which `limit` bytes are kept. Data after these is read too, so that the child
+    does not block, but is dropped."""
 
     stream: IO[bytes]
     limit: int
@@ -69,7 +68,8 @@ def run(
     cancel: threading.Event | None = None,
     started: Callable[[int], None] | None = None,
 ) -> Completed:
-    """Runs `spec` for at most `timeout` seconds. `started` is called with the process id of the outermost process.
+    """Runs `spec` in the sandbox for at most `timeout` seconds. `started` is called with the process id of the
+    outermost process; `max_output` is the number of bytes kept of each output stream.
 
     Raises SandboxError if the sandbox could not be set up. A failure of the command itself is in the result.
     """
@@ -173,8 +173,8 @@ class _Watch:
         return self.process.poll() is None
 
     def _all_quiet(self, selector: selectors.BaseSelector) -> bool:
-        """Whether the pipes have no data to read. Used after the process has ended, because another process may hold
-        the pipes open."""
+        """Whether no pipe has data to read. Used after the process has ended, because another process may hold the
+        pipes open."""
         return not any(key.data is not None for key, _ in selector.select(0))
 
     def _must_stop(self) -> bool:

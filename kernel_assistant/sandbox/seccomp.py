@@ -64,9 +64,9 @@ def machine() -> str:
 def build(
     architecture: str, *, allow_fork: bool, gpu: bool, namespaces: bool, signal_scope: bool, truncation_free: bool
 ) -> BpfProgram:
-    """Returns the filter. With `namespaces`, bubblewrap isolates files and processes, so the filter need not.
-    `signal_scope` says that another mechanism keeps signals inside the sandbox. With `truncation_free` the filter
-    must protect files outside from being truncated, because nothing else does."""
+    """Returns the filter for `architecture`. With `namespaces`, bubblewrap isolates files and processes, so the filter
+    need not. `signal_scope` says that another mechanism keeps signals inside the sandbox. With `truncation_free` the
+    filter must protect files outside from being truncated, because nothing else does."""
     filter_ = _Filter(architecture)
     filter_.deny(*DENIED)
     filter_.sockets(listening=gpu)

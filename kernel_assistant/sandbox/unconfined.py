@@ -1,4 +1,4 @@
-"""No sandbox: only resource limits and a clean environment. Used only if the user chooses it."""
+"""The backend without a sandbox: only resource limits and a clean environment. Used only if the user chooses it."""
 
 from __future__ import annotations
 

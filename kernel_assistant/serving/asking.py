@@ -20,7 +20,8 @@ _SILENCE = 600.0
 
 
 def ask(url: str, key: str, path: str, body: dict[str, Any], cancelled: Callable[[], bool]) -> dict[str, Any]:
-    """Sends a POST to llama.cpp's server and returns the answer. A cancel closes the connection, and the server stops.
+    """Sends a POST with the JSON `body` to llama.cpp's server and returns the answer. If `cancelled()` becomes true,
+    closes the connection, and the server stops.
 
     Raises Cancelled, ContextFullError, EngineError, and OSError or HTTPException if there is no answer.
     """

@@ -12,8 +12,8 @@ from kernel_assistant.records.codec import Record
 
 
 class ModelCard(Record, frozen=True, kw_only=True):
-    """The card of a model. `sha256` is the hash of the GGUF file in hexadecimal; `commit` is the version of data and
-    program. `figures` are measured values by name.
+    """The card of a model. `sha256` is the hash of the GGUF file in hexadecimal; `commit` is the version of the sources
+    and data with which the model was trained. `figures` are measured values by name.
 
     `turns`: the number of replies in one conversation for which the model was trained, 0 for any number.
     """
@@ -35,7 +35,7 @@ class ModelCard(Record, frozen=True, kw_only=True):
 
 
 def card_of(file: Path) -> ModelCard | None:
-    """Reads the card of a GGUF file, None if it has none. Raises UsageError for an invalid card."""
+    """Returns the card of a GGUF file; None if it has none. Raises UsageError for an invalid card."""
     path = file.with_suffix(".toml")
     try:
         return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), type=ModelCard)

@@ -98,7 +98,8 @@ _CAUSES = (
 
 
 def explain(tail: str, model: str, port: int) -> KernelAssistantError | None:
-    """Returns the error for a known cause in the end of a log, else None."""
+    """Returns the error for the known cause that the last lines of an engine's log (`tail`) show; None if they show
+    none."""
     for known in _CAUSES:
         match = known.pattern.search(tail)
         if match:

@@ -44,13 +44,15 @@ def derived_folder(file: Path, settings: Settings) -> Path:
 
 
 def gguf_info(file: Path) -> dict[str, Any]:
-    """Returns name, architecture, number of parameters, kinds of weights and sizes of the model in a GGUF file."""
+    """Returns name, architecture, number of parameters, data types of the weights and sizes of the model in a GGUF
+    file."""
     document: dict[str, Any] = json.loads(convert("info", file))
     return document
 
 
 def convert(what: str, *paths: Path) -> str:
-    """Runs the converter's command `what` and returns its output. Raises the error that the command reports."""
+    """Runs the converter's command `what` ("to-gguf", "to-folder" or "info") and returns its output. Raises the error
+    that the command reports."""
     missing = [name for name in ("gguf", "safetensors") if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingError(f"{missing[0]} is not installed", "pip install 'kernel-assistant[serve]'")

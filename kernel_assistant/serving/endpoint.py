@@ -37,9 +37,9 @@ _lock = threading.Lock()
 
 
 def endpoint_for(settings: Settings, endpoint: str = "") -> Endpoint:
-    """Returns the endpoint of `endpoint` (a URL or a registered name) or, if that is "", of the model in use. For a
-    model that is not behind a URL, this is the running server, or else a llama.cpp process that is started here and
-    ends with this process. Later calls are cheap; they restart a llama.cpp process that has ended.
+    """Returns the endpoint for a model: for `endpoint` (a URL or a registered name) or, if that is "", for the model in
+    use. For a model that is not behind a URL, this is the running server, or else a llama.cpp process that is started
+    here and ends with this process. Later calls are cheap; they restart a llama.cpp process that has ended.
 
     Raises NoModelError, ModelNotFoundError, MissingError and EngineError.
     """

@@ -1,4 +1,4 @@
-"""An engine as a process: starts it, checks whether it answers, and ends it."""
+"""An engine (vLLM or llama.cpp) as a process: starts it, checks whether it answers, and ends it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _LEASH = Path(__file__).parent / "leash.py"
 
 @dataclass(frozen=True)
 class EngineSpec:
-    """The engine to start. `model` is the name under which it is served, `source` the user's name for it, `context` the
-    tokens of a conversation, 0 if the engine decides."""
+    """The engine to start (vLLM or llama.cpp). `model` is the name under which it serves the model, `source` the user's
+    name for the model, `context` the most tokens of a conversation, 0 if the engine decides; `key` is the API key."""
 
     engine: str
     command: tuple[str, ...]

@@ -6,7 +6,7 @@ from kernel_assistant.errors import InternalError, MissingError
 
 
 class EngineError(InternalError):
-    """The engine died, hung or answered nonsense."""
+    """The engine (the process that runs a model) died, hung or sent an answer that cannot be parsed."""
 
 
 class EngineShortOfMemoryError(MissingError):

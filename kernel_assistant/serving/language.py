@@ -1,6 +1,7 @@
-"""The language in which models for the compact profile write kernels; finds models that write an earlier language.
+"""The syntax ("language") in which models for the compact profile write kernels; finds models that write that of an
+older release of this tool.
 
-`config.json` and a GGUF file have a field with the language. Models of earlier versions lack this field: a GGUF file is
+`config.json` and a GGUF file have a field with the language. Models of older releases lack this field: a GGUF file is
 recognized by the name that training gave it, a folder by its chat template.
 """
 
@@ -19,7 +20,7 @@ TRAINED_NAME = "kernel-assistant"
 
 
 def is_earlier(where: Path) -> bool:
-    """Whether a model, a GGUF file or a folder, writes kernels in the language of an earlier version."""
+    """Whether a model, a GGUF file or a folder, writes kernels in the syntax of an older release of this tool."""
     return _folder_is_earlier(where) if where.is_dir() else _file_is_earlier(where)
 
 

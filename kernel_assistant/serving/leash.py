@@ -17,8 +17,9 @@ from contextlib import suppress
 
 
 def main(grace: float, command: list[str]) -> int:
-    """Runs the engine; it gets `grace` seconds to end by itself before it is killed. Returns its exit code (128 + n for
-    signal n); 0 if it was ended by this program."""
+    """Runs the engine until it ends or stdin closes; in the latter case the engine has `grace` seconds to end by itself
+    before it is killed. Returns its exit code (128 + n for signal n), 0 if this program ended it, 127 if it cannot be
+    started."""
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     try:

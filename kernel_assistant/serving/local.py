@@ -22,7 +22,8 @@ _CHECK_EVERY = 0.05
 
 
 class LocalEngine:
-    """One engine. Thread-safe. If the engine has ended, the next call of `running` starts it again."""
+    """One llama.cpp engine of this process. Thread-safe. If the engine has ended, the next call of `running` starts it
+    again."""
 
     def __init__(self, spec: EngineSpec) -> None:
         self.spec = replace(spec, log=_own_log(spec.log.parent))
@@ -31,8 +32,8 @@ class LocalEngine:
         self._slots = threading.BoundedSemaphore(SLOTS)
 
     def running(self) -> EngineSpec:
-        """Starts the engine unless it runs, and waits until it is ready. Returns its specification. Raises an error
-        with the reason if the engine does not get ready."""
+        """Starts the engine unless it runs, and waits until it is ready. Returns its specification. If it does not get
+        ready, raises an error with the reason."""
         with self._lock:
             if self._process is None or self._process.exit_code() is not None:
                 self._process = EngineProcess(self.spec)
@@ -40,9 +41,9 @@ class LocalEngine:
         return self.spec
 
     def reply(self, cancelled: Callable[[], bool]) -> AbstractContextManager[None]:
-        """Returns a context manager for a whole reply. It limits simultaneous replies to the engine's slots, because
-        with more, each request would first have to replace another reply's cache in its slot. Raises Cancelled while it
-        waits."""
+        """Returns a context manager in which one whole reply is generated. It admits as many replies at once as the
+        engine has slots (caches of one conversation each); with more, each request would first replace another reply's
+        cache. Raises Cancelled while it waits."""
         return turn(self._slots, cancelled, "other conversations were writing")
 
     def why(self) -> EngineError:

@@ -1,4 +1,4 @@
-"""Decides for a request which engine to start, and in which form the engine gets the model."""
+"""Decides for a request which engine to start, and whether the engine gets the model as a GGUF file or as a folder."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class GpuMemory:
 
 
 def plan(request: ServeRequest, settings: Settings) -> EngineSpec:
-    """Returns the engine to start, after all checks that are possible before a start. Raises UsageError and
-    MissingError."""
+    """Returns the engine to start for a request, after all checks that are possible before a start. Raises UsageError
+    and MissingError."""
     entry = find(request.model, settings)
     if entry.kind is ModelKind.endpoint:
         raise UsageError(f"{entry.name} is served elsewhere ({entry.where})", "it can be used as it is: models use")
@@ -57,8 +57,8 @@ def gpu_memory() -> GpuMemory | None:
 
 
 def check_memory(share: float, gpu: GpuMemory) -> None:
-    """Checks that vLLM's share of memory is free, since vLLM allocates it at once and fails late. Raises
-    EngineShortOfMemoryError."""
+    """Raises EngineShortOfMemoryError unless vLLM's `share` of the GPU's memory is free. vLLM allocates it at once, and
+    would fail late."""
     wanted = share * gpu.total
     if wanted > gpu.free:
         fits = int(95 * gpu.free / gpu.total) / 100

@@ -28,7 +28,7 @@ SHIPPED_NAME = "shipped"
 
 
 class ModelKind(str, Enum):
-    """The kind of a model's location."""
+    """The kind of location from which a model is used."""
 
     gguf = "gguf"  # a file for llama.cpp
     folder = "folder"  # in Hugging Face format, for vLLM
@@ -111,8 +111,8 @@ def as_text(models: Mapping[str, ModelEntry]) -> str:
 
 
 def entry_for(where: str, name: str = "", **fields: object) -> ModelEntry:
-    """Returns an entry for a path, hub name or URL. Raises UsageError, and ModelNotFoundError if a path does not
-    exist."""
+    """Returns a registry entry for a path, hub name or URL, with the given `name` or a short form of `where`. Raises
+    UsageError, and ModelNotFoundError if a path does not exist."""
     kind, where = _kind(where)
     document = {"name": name or _short(where), "kind": kind.value, "where": where, **fields}
     try:
@@ -122,7 +122,7 @@ def entry_for(where: str, name: str = "", **fields: object) -> ModelEntry:
 
 
 def find(word: str, settings: Settings) -> ModelEntry:
-    """Resolves a word: a registered name, else a path, hub name or URL; "" is the model in use.
+    """Returns the entry for `word`: a registered name, else a path, hub name or URL; "" is the model in use.
 
     Raises NoModelError if no model is in use, ModelNotFoundError if the word names no model.
     """
@@ -142,8 +142,8 @@ def find(word: str, settings: Settings) -> ModelEntry:
 
 
 def price_of(entry: ModelEntry, otherwise: Price | None, money: float | None) -> Price | None:
-    """Returns a model's price: its own, or else `otherwise`. Raises UsageError if `money` is limited and no price is
-    known."""
+    """Returns a model's price: its own, or else `otherwise`, which may be None. Raises UsageError if there is a limit
+    `money`, but no price."""
     price = entry.price or otherwise
     if money is not None and price is None:
         raise UsageError(
@@ -154,7 +154,8 @@ def price_of(entry: ModelEntry, otherwise: Price | None, money: float | None) ->
 
 
 def key_of(entry: ModelEntry) -> str:
-    """Returns an endpoint's key, "" if it needs none. Raises UsageError if its variable is not set."""
+    """Returns an endpoint's API key, "" if it needs none. Raises UsageError if the environment variable with the key is
+    not set."""
     if not entry.key_variable:
         return ""
     key = os.environ.get(entry.key_variable, "")

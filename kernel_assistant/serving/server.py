@@ -114,7 +114,7 @@ def _last_line(log: Path) -> str:
 
 
 def main() -> int:
-    """Entry point of the detached server."""
+    """Runs the detached server, for the request in stdin. Returns the exit code."""
     request = decode(sys.stdin.buffer.read(), ServeRequest)
     settings, _ = resolve()
     try:

@@ -20,8 +20,9 @@ from kernel_assistant.serving.supervisor import ServerStatus
 
 
 class ServerState(Record, frozen=True, kw_only=True):
-    """The state of a model server. `source` is the user's name for the model, `model` the name to send, `context` the
-    tokens of a conversation, 0 if only the engine knows. Times in seconds (`started` since 1970)."""
+    """The state of a model server. `source` is the user's name for the model, `model` the name that clients send,
+    `context` the most tokens of a conversation, 0 if only the engine knows. Times are in seconds (`started` since
+    1970). `cause`, `next_step` and `exit_code` describe a failure."""
 
     pid: int
     engine: str

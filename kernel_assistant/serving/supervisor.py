@@ -14,7 +14,7 @@ from kernel_assistant.serving.errors import EngineError
 
 
 class ServerStatus(str, Enum):
-    """The status of a server."""
+    """Whether a model server starts, is ready, restarts its engine, has failed or was stopped."""
 
     starting = "starting"
     ready = "ready"
@@ -26,7 +26,7 @@ class ServerStatus(str, Enum):
 @dataclass(frozen=True)
 class SupervisorTimeouts:
     """Timeouts in seconds, and numbers of attempts. The engine is not restarted after it has ended `tries` times
-    without `calm` healthy seconds in between."""
+    without `calm` seconds in between in which it was ready."""
 
     first_pause: float = 1.0
     longest_pause: float = 30.0
@@ -61,7 +61,8 @@ class Supervisor:
         self._ready_since: float | None = None
 
     def run(self, stop: threading.Event) -> None:
-        """Runs until `stop` is set. Raises the error with which the engine ended if it is not restarted any more."""
+        """Keeps the engine running until `stop` is set. If the engine ends and is not restarted any more, raises the
+        error with which it ended."""
         ends = 0
         while not stop.is_set():
             error, final = self._one_life(stop)

@@ -1,4 +1,4 @@
-"""The chat template: ChatML with tool calls in the form of Hermes. `CHAT_TEMPLATE` is the same template in Jinja.
+"""The chat template: ChatML, with tool calls in the syntax of Hermes. `CHAT_TEMPLATE` is the same template in Jinja.
 
 Text of messages never becomes a special token here: `<|im_end|>` in a tool's answer is ordinary text, not the end of a
 turn. Servers that render the Jinja template themselves do not guarantee this.
@@ -28,7 +28,8 @@ TRAINING_TEMPLATE = (Path(__file__).parent / "chat_template.jinja").read_text(en
 
 
 def without_marks(template: str) -> str:
-    """Removes `{% generation %}`, an extension of transformers that other servers do not support."""
+    """Returns the template without `{% generation %}`, an extension of transformers that other servers do not
+    support."""
     return re.sub(r"\{%-?\s*(?:end)?generation\s*-?%\}", "", template)
 
 
@@ -37,7 +38,7 @@ CHAT_TEMPLATE = without_marks(TRAINING_TEMPLATE)
 
 @dataclass(frozen=True)
 class PromptPiece:
-    """A part of a prompt: given tokens (`ids`), one special token (`special`), or ordinary text."""
+    """A piece of a prompt: tokens that are given (`ids`), one special token (`special`), or ordinary text."""
 
     text: str
     special: bool = False
@@ -87,7 +88,8 @@ def render(messages: Sequence[Message], *, tools: Sequence[Any] = (), answer: bo
 
 
 def write_call(name: str, arguments: str) -> str:
-    """Returns a tool call as the assistant writes it. `arguments` is JSON, or the invalid text of a model."""
+    """Returns the text of a tool call in the form in which the assistant writes it. `arguments` is JSON, or the invalid
+    text of a model."""
     try:
         written = json.dumps(json.loads(arguments), ensure_ascii=False)
     except ValueError:
@@ -96,7 +98,7 @@ def write_call(name: str, arguments: str) -> str:
 
 
 def written_text(message: Message) -> str:
-    """The text of an assistant's message, with its calls as the assistant writes them."""
+    """Returns the text of an assistant's message, with its calls as the assistant writes them."""
     written = [message.content] if message.content else []
     return "\n".join(written + [write_call(call.name, call.arguments) for call in message.tool_calls])
 
@@ -106,7 +108,7 @@ def _own_tokens(message: Message) -> tuple[int, ...] | None:
 
 
 def tools_text(tools: Sequence[Any]) -> str:
-    """The text about tools at the end of the system message: their schemas, and how to call a tool."""
+    """Returns the text about tools at the end of the system message: their schemas, and how to call a tool."""
     lines = "".join("\n" + json.dumps(tool, ensure_ascii=False) for tool in tools)
     how = f'Call a tool with {CALL_START}\n{{"name": NAME, "arguments": OBJECT}}\n{CALL_END}'
     return f"\n\n<tools>{lines}\n</tools>\n{how}"

@@ -14,8 +14,9 @@ CHECK_SECONDS = 0.05
 
 @contextmanager
 def turn(slot: threading.Lock | threading.Semaphore, cancelled: Callable[[], bool], why: str) -> Iterator[None]:
-    """Waits for `slot` and holds it during the block. Raises Cancelled if `cancelled()` becomes true during the wait;
-    `why` says in words what it waits for."""
+    """Waits until the lock or semaphore `slot` is free, and holds it during the `with` block. Raises Cancelled if
+    `cancelled()` becomes true during the wait; `why` says in words what it waits for, such as "another conversation was
+    writing"."""
     while not slot.acquire(timeout=CHECK_SECONDS):
         if cancelled():
             raise Cancelled(f"cancelled while {why}")

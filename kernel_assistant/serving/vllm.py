@@ -66,7 +66,8 @@ def find_vllm(settings: Settings) -> Path:
 
 
 def install(settings: Settings, say: Callable[[str], None]) -> Path:
-    """Makes the environment and installs vLLM into it, unless it exists. Raises MissingError if that fails."""
+    """Creates vLLM's virtual environment and installs vLLM into it, unless that is done; returns its interpreter. `say`
+    gets lines about the progress. Raises MissingError if the installation fails."""
     folder = _environment(settings)
     python = folder / "bin" / "python"
     if _has_vllm(python):
@@ -84,7 +85,8 @@ def install(settings: Settings, say: Callable[[str], None]) -> Path:
 
 
 def command(python: Path, model: str, request: ServeRequest, *, name: str, derived: bool, gpu: bool) -> tuple[str, ...]:
-    """Returns the server's command line. `derived`: the folder was made from a GGUF, so its weights are float32."""
+    """Returns the command line of the vLLM server. `derived` says that the folder `model` was made from a GGUF file, so
+    its weights are float32."""
     words = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--served-model-name", name]
     words += ["--host", request.host, "--port", str(request.port)]
     words += ["--enable-prefix-caching", "--enable-auto-tool-choice", *parsers(template_of(model))]
@@ -124,12 +126,12 @@ def _without_ours() -> dict[str, str]:
 
 
 def parsers(template: str) -> tuple[str, ...]:
-    """The command-line arguments with which vLLM parses the replies of a model with this chat template."""
+    """Returns the command-line arguments with which vLLM parses the replies of a model with this chat template."""
     return next((words for marks, words in FAMILIES if all(mark in template for mark in marks)), OTHERS)
 
 
 def template_of(model: str) -> str:
-    """The chat template of a Hugging Face folder; "" if it has none, or if `model` is no folder."""
+    """Returns the chat template of a Hugging Face folder; "" if it has none, or if `model` is no folder."""
     folder = Path(model)
     file = folder / "chat_template.jinja"
     try:

@@ -1,4 +1,5 @@
-"""The files that a job leaves: `jobs/<id>/result/`, which is also a workspace for `verify` and `profile`."""
+"""Writes and reads the files that a job leaves in `jobs/<id>/result/`. This folder is also a workspace, a folder with a
+candidate's plan and sources, which `verify` and `profile` accept."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ class JobArtifacts(TypedDict):
 
 
 def write_result(folder: Path, **known: Unpack[JobArtifacts]) -> dict[str, str]:
-    """Replaces `folder` by a folder with the files of the records `known`. Returns artifact name → absolute path.
-    Raises StoreError if the files cannot be written."""
+    """Writes the records `known` as files to `folder`, whose old content is deleted. Returns a dict: name of the file
+    relative to `folder` → its path. Raises StoreError if the files cannot be written."""
     files = result_files(**known)
     write_files(folder, files)
     return {name: str(folder / name) for name in files}

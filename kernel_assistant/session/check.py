@@ -130,7 +130,7 @@ def _is_whole(task: KernelTask) -> bool:
 
 def _replaced(applied: AppliedClass, text: str) -> str:
     """Returns `text`, the text of an installed library's file, with a decorator line that puts the kernels into the
-    class. Importing the package in the user's project has the same effect."""
+    class. In the user's program, importing the package of kernels has the same effect."""
     decorator = f'@{ALIAS}({str(applied.package / "load.py")!r})["accelerated"]("{applied.class_name}")'
     return plan_edit(text, applied.class_name, IMPORT_LINE, decorator, name=applied.module).apply(text)
 

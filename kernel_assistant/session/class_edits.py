@@ -1,5 +1,5 @@
-"""Applies the jobs of all configurations of a scanned class, one after another. Each configuration keeps its own
-kernels in the package."""
+"""Applies the kernels of a scanned class, job after job. A scan records a class in one or more configurations (a module
+with its kind of inputs); each has its own job, and keeps its own kernels in the package."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from kernel_assistant.store import JobRow, Store
 
 @dataclass(frozen=True)
 class ChosenJobs:
-    """The jobs to apply, in this order. `notes` are messages about jobs of the same class that are not applied."""
+    """The jobs whose kernels are applied, in this order. `notes` are messages for the user about jobs of the same class
+    that are not applied."""
 
     rows: tuple[JobRow, ...]
     notes: tuple[str, ...] = ()
 
 
 def jobs_to_apply(store: Store, what: str, settings: Settings, *, force: bool = False) -> ChosenJobs:
-    """Returns the jobs to apply for `what`: a number names one job; `last`, `FILE[:CLASS]` and `SCAN:CLASS` name one
-    job for each configuration of the class that a scan recorded.
+    """Returns the jobs whose kernels `apply` puts into the file. If `what` is a number, that is this job; for `last`,
+    `FILE[:CLASS]` and `SCAN:CLASS` it is one job for each configuration of the class that a scan recorded.
 
     The job of a configuration is its newest job with a gain; with `force`, if no job has a gain, its newest job with a
     candidate. Raises UsageError if there is no job.
@@ -55,8 +56,8 @@ class AppliedJob:
 def apply_jobs(
     store: Store, chosen: ChosenJobs, *, dry_run: bool, force: bool = False, into: Path | None = None
 ) -> tuple[list[AppliedJob], list[str]]:
-    """Applies the jobs one after another. Returns the applied jobs, at least one, and warnings. The options are those
-    of `apply_job`.
+    """Applies the kernels of the `chosen` jobs one after another. Returns the applied jobs, at least one, and warnings
+    for the user. The options are those of `edits.apply_job`.
 
     A job that cannot be applied gives a warning and does not stop the other jobs. Raises UsageError if no job can be
     applied.

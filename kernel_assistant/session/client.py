@@ -37,8 +37,8 @@ class Client:
         self._settings = settings
 
     def submit(self, task: KernelTask, options: JobOptions) -> dict[str, Any]:
-        """Queues a new job, or joins or continues an unfinished one with the same task and options. Returns the fields
-        of `Submitted` as a dict: `{"job", "joined", "resumed", "ahead"}`."""
+        """Queues a new job, or joins or continues an unfinished one with the same task and options. Returns `{"job",
+        "joined", "resumed", "ahead"}`: the job's number, two booleans, and the number of jobs that run before it."""
         result: dict[str, Any] = self._call("submit", task=to_builtins(task), options=to_builtins(options))
         return result
 
@@ -111,8 +111,9 @@ class Client:
         return self._retrying(lambda connection: _ask(connection, method, timeout, **params), timeout)
 
     def _retrying(self, action: Callable[[SocketConnection], T], timeout: float | None = None) -> T:
-        """Runs `action` on a connection, after the exchange of `hello`; starts a host if there is none. If the host is
-        ending, tries again for `timeout` seconds (None: _RETRY_FOR_S), then raises HostShuttingDown."""
+        """Connects to the host, exchanges the first messages (`hello`) and returns `action(connection)`; starts a host
+        if there is none. If the host is ending, tries again for `timeout` seconds (None: _RETRY_FOR_S), then raises
+        HostShuttingDown."""
         deadline = time.monotonic() + (_RETRY_FOR_S if timeout is None else timeout)
         while True:
             try:
@@ -185,7 +186,7 @@ class EventStream:
 
 
 def _understood(document: object) -> AnyEvent | None:
-    """Decodes an event. Returns None if its kind is unknown to this program, because the host is newer."""
+    """Decodes an event. Returns None for a kind of event that this program does not know, because the host is newer."""
     try:
         event: AnyEvent = msgspec.convert(document, AnyEvent)
         return event

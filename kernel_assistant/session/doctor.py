@@ -17,8 +17,8 @@ _LOW_DISK_BYTES = 2 << 30
 
 
 class DiagnosisItem(Record, frozen=True, kw_only=True):
-    """The result for one part. `found` describes it for users; if `ok` is False, `cost` says what does not work without
-    it."""
+    """The result for one part of the installation, such as a compiler. `found` describes the part for users. If `ok` is
+    False, `cost` says what does not work without the part, and `next_step` how to get it."""
 
     name: str
     ok: bool

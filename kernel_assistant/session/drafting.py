@@ -1,4 +1,5 @@
-"""Drafts declarations of a class's inputs. Tries each draft: imports the file, constructs the class and calls it."""
+"""Drafts the comment that declares the inputs of a class. Tries each draft: imports the file, constructs the class and
+calls it."""
 
 from __future__ import annotations
 
@@ -21,15 +22,16 @@ _IDLE_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class TriedDraft:
-    """A draft. `problem` says in one line why the class does not run with it; "" if the class runs."""
+    """A drafted declaration of inputs. `problem` says in one line why the class does not run with it; "" if the class
+    runs."""
 
     draft: Draft
     problem: str
 
 
 def draft_that_runs(spec: str, settings: Settings, text: str) -> TriedDraft:
-    """Returns the first draft for the class `FILE:CLASS` with which the class runs, on the CPU under the user's
-    interpreter; if no draft runs, the likeliest draft. `text` is the text of the file.
+    """Drafts declarations of inputs for the class `FILE:CLASS` and returns the first one with which the class runs, on
+    the CPU under the user's interpreter; if none runs, the likeliest. `text` is the text of the file.
 
     Takes seconds. If jobs run on a remote machine, no draft is tried. Raises UsageError if the class does not exist.
     """
@@ -50,8 +52,8 @@ def _task(spec: str, settings: Settings, text: str, drafted: Draft) -> KernelTas
 
 
 def _first(tasks: list[KernelTask], python: str) -> tuple[int, str]:
-    """Returns the index of the first task that runs, and ""; if no task runs, returns 0 and the reason. Raises as
-    `WorkerClient.start` and `WorkerClient.call` do."""
+    """Returns (index, "") of the first task that runs; if no task runs, (0, reason). Raises as `WorkerClient.start` and
+    `WorkerClient.call` do."""
     worker = WorkerClient(python, template_seconds=_IDLE_SECONDS)
     try:
         worker.start()

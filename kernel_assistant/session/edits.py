@@ -1,5 +1,5 @@
-"""Applies a job's kernels to the user's file and removes them again; notes each edit in the store. Every front end
-calls this module in its own process, which has the user's rights to the file."""
+"""Applies a job's kernels to the user's file and removes them again; records each edit in the store. Every front end
+calls this module in its own process, which may write what the user may write."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def apply_one(
     project: Path | None = None,
     text: str | None = None,
 ) -> tuple[ApplyResult, list[str]]:
-    """Does the same as `apply_job`, without the warning about calls of a scanned program that have no kernels yet."""
+    """Does the same as `apply_job`, but does not warn of the calls of a scanned program that have no kernels yet."""
     if row.result is None or "plan.json" not in row.result.artifacts:
         raise UsageError(f"job {row.id} has no candidate to apply", f"kernel-assistant show {row.id}")
     if session := row.task.session:
@@ -138,8 +138,8 @@ def is_appliable(row: JobRow, text: str) -> bool:
 
 
 def export_job(row: JobRow, kind: str, folder: Path) -> ExportResult:
-    """Writes the job's best candidate to `folder` in the form `kind` of `apply.exporting.export`, which runs without
-    this tool. Raises UsageError."""
+    """Writes the job's best candidate to `folder` as files that run without this tool; `kind` is one of
+    `apply.exporting.export.KINDS`. Raises UsageError if the job has no candidate or it cannot be exported."""
     if row.result is None or "plan.json" not in row.result.artifacts:
         raise UsageError(f"job {row.id} has no candidate to export", f"kernel-assistant show {row.id}")
     result = Path(row.result.artifacts["plan.json"]).parent
@@ -149,7 +149,7 @@ def export_job(row: JobRow, kind: str, folder: Path) -> ExportResult:
 
 
 def find_place(store: Store, what: str) -> FileSelection:
-    """Returns what `undo WHAT` has to undo: a file or package, and a class. `what` is a file, an applied job (its
+    """Returns the file or package, and the class, that `undo WHAT` has to undo. `what` is a file, an applied job (its
     number or `last`), or "" for the newest edit that is still applied. Raises UsageError if nothing fits."""
     if not what:
         selections = (FileSelection(Path(edit.path), str(json.loads(edit.document)["class"])) for edit in store.edits())
@@ -165,7 +165,7 @@ def find_place(store: Store, what: str) -> FileSelection:
 
 
 def applied_place(path: Path, class_name: str, projects: Iterable[Path]) -> FileSelection:
-    """Returns the selection to pass to `undo_at` for a class: its file or, for a class of an installed library, the
+    """Returns the selection that `undo_at` needs for a class: its file or, for a class of an installed library, the
     package in one of the folders `projects` that replaces the class."""
     package = replaced_in(projects, path).get(class_name) if is_installed(path) else None
     return FileSelection(package or path, class_name)
@@ -179,8 +179,9 @@ def importing_files(selection: FileSelection) -> tuple[Path, ...]:
 
 
 def _served_from(selection: FileSelection) -> FileSelection:
-    """Returns `selection` itself if kernels are applied in it; else, if its file imports a package that replaces a
-    library's class, a selection of that package. Raises UsageError if there are several such packages."""
+    """Returns the selection in which kernels are applied: `selection` itself or, if its file has none but imports a
+    package that replaces a library's class, this package. If there is neither, returns `selection`. Raises UsageError
+    if the file imports several such packages."""
     if selection.path.is_dir() or not selection.path.is_file() or _is_applied(selection):
         return selection
     packages = packages_of(selection.path, selection.class_name)

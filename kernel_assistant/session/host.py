@@ -35,9 +35,9 @@ _MAX_SOCKET_PATH = 107
 
 
 def serve(settings: Settings, run: RunJob, lane_of: Callable[[KernelTask], str]) -> int:
-    """Serves clients until the host has been idle for a while, is asked to stop or gets a signal. Returns the exit
-    code, at once if another host serves this state folder. `run` runs one job; `lane_of` returns the name of the queue
-    for a task. Raises HostError if the host cannot start."""
+    """Serves clients until the host has been idle for a while, a client asks it to stop or it gets a signal. Returns
+    the exit code; returns at once if another host serves this state folder. `run` runs one job; `lane_of` returns the
+    name of the job queue for a task. Raises HostError if the host cannot start."""
     with boundary(HostError, "the session host cannot start"):
         settings.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = _lock(settings.state_dir / LOCK_FILE)

@@ -1,5 +1,5 @@
-"""Makes the task and the options of a job from the file, class or candidate that the user named. Every front end uses
-this."""
+"""Makes the task and the options of a job from the file, class or candidate that the user named. Every front end
+prepares its jobs here."""
 
 from __future__ import annotations
 
@@ -134,11 +134,10 @@ def resolve_target(target: str) -> str:
 def prepare_check(
     path: Path, reference: str | None, settings: Settings, kind: JobKind
 ) -> tuple[KernelTask, JobOptions]:
-    """Returns task and options to check the candidate at `path`: a workspace, a ModelNew file or a CUDA-Agent workdir.
-
-    `reference` (FILE[:CLASS]) replaces the candidate's own reference. Raises UsageError for a malformed candidate or no
-    reference, MissingError if the device or an interpreter is missing.
-    """
+    """Returns task and options of a job that checks the candidate at `path`: a workspace (a folder with `plan.json` and
+    sources), a Python file with a class `ModelNew`, or a CUDA-Agent folder. `reference` (FILE[:CLASS]) replaces the
+    candidate's own reference module. Raises UsageError for a malformed candidate or if there is no reference,
+    MissingError if the device or an interpreter is missing."""
     if (path / "plan.json").is_file():
         return _prepare_workspace(path, reference, settings, kind)
     return _prepare_freeform(path, reference, settings, kind)

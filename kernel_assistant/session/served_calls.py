@@ -16,15 +16,15 @@ Identity = tuple[str, ...]
 
 
 def configuration_of(task: KernelTask) -> Identity:
-    """Returns an identifier of the task's configuration: the folder of its recording, and the recorded arguments of its
-    workloads."""
+    """Returns a value that identifies the task's configuration (a module with its kind of inputs): the folder of its
+    recording, and the recorded arguments of its workloads."""
     return (task.recording, *(workload.args for workload in task.workloads))
 
 
 def left_to_original(store: Store, rows: Iterable[JobRow]) -> str:
-    """Returns a message about the configurations of a class that have no kernels, so that their calls still run the
-    original, once `rows` (jobs of this class) are applied. "" if every configuration has kernels, or the inputs are not
-    recorded."""
+    """Returns a message for users about the configurations (kinds of module and inputs) of a class that still run the
+    original after the jobs `rows` of this class are applied. Returns "" if every configuration has kernels, or if the
+    inputs are not recorded."""
     jobs = list(rows)
     scanned_class = class_of_task(jobs[0].task, store.state_dir)
     if scanned_class is None:

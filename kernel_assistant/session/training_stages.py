@@ -1,4 +1,4 @@
-"""The files of a pipeline's stages, which the pipeline writes and programs that watch the run read
+"""The files of the stages of a training pipeline. The pipeline writes them; programs that watch the run read them
 (docs/training_recipes.md)."""
 
 from __future__ import annotations

@@ -84,7 +84,8 @@ class SocketConnection:
 
 
 def hello() -> dict[str, Any]:
-    """Returns the message that both sides send first."""
+    """Returns the message that both sides send first: `hello` (number of the protocol), `version` and `build` (see
+    `build_stamp`)."""
     return {"hello": PROTOCOL, "version": __version__, "build": build_stamp()}
 
 
@@ -96,7 +97,7 @@ def build_stamp() -> int:
 
 
 def newer(mine: dict[str, Any], theirs: dict[str, Any]) -> bool:
-    """Whether the first message (`hello`) `mine` comes from newer code than `theirs`."""
+    """Whether the first message `mine` comes from newer code than `theirs`; both are dicts as `hello` returns them."""
     return _age(mine) > _age(theirs)
 
 

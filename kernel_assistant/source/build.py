@@ -68,8 +68,8 @@ def read_text(path: Path) -> str:
 
 
 def import_location(path: Path) -> tuple[str, str]:
-    """Returns the module name and the folder for sys.path with which relative imports work. Parent packages are
-    folders with `__init__.py`.
+    """Returns the name under which to import the file, and the folder to add to sys.path; with these, relative imports
+    work. Parent packages are folders with `__init__.py`.
 
     A file outside a package whose name is that of a standard library module, or `torch`, gets another module name,
     because it would replace that module for all other imports.

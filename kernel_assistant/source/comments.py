@@ -34,7 +34,7 @@ class Comment:
 
 @dataclass(frozen=True)
 class Declaration:
-    """One parsed comment: its first line (1-based) and the text of each of its fields."""
+    """One parsed comment: its first line (1-based), and the expression of each of its fields (field → text)."""
 
     line: int
     fields: dict[str, str] = field(default_factory=dict)

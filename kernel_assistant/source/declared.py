@@ -23,7 +23,8 @@ from kernel_assistant.source.find import ModuleClass, parse
 
 @dataclass(frozen=True)
 class Declared:
-    """The declared inputs of one class: Python expressions to build and call it (see `KernelTask`)."""
+    """The declared inputs of one class, as Python expressions that build and call it (see `KernelTask`): `workloads`
+    are the calls, `init` and `init_kwargs` the constructor's arguments; `training` selects train mode."""
 
     source: InputSource
     workloads: tuple[Workload, ...]
@@ -88,8 +89,8 @@ def _from_comments(text: str, path: str, module: ModuleClass, modules: tuple[Mod
 
 
 def _owner(text: str, item: Comment, modules: tuple[ModuleClass, ...]) -> ModuleClass | None:
-    """Returns the innermost class around the comment, else the class directly below it (further comments in between
-    are skipped)."""
+    """Returns the class to which a comment belongs: the innermost class around the comment, else the class directly
+    below it (further comments in between are skipped). None if there is none."""
     inside = [module for module in modules if module.line < item.line <= module.end_line]
     if inside:
         return max(inside, key=lambda module: module.line)

@@ -55,8 +55,8 @@ def draft(spec: str) -> Draft:
 
 
 def drafts(spec: str, text: str | None = None) -> tuple[Draft, ...]:
-    """Returns drafts with inputs of different ranks, the likeliest first. `text` is an unsaved editor buffer. Raises
-    UsageError if there is no such class."""
+    """Returns drafts with inputs of different ranks, the likeliest first. `text` is an unsaved editor buffer; without
+    it, the file is read. Raises UsageError if there is no such class."""
     path, class_name = split_spec(spec)
     text = read_text(path) if text is None else text
     modules = [module for module in find_modules(text, str(path)) if module.addressable and module.has_forward]
@@ -116,7 +116,8 @@ def _method(tree: ast.Module, node: ast.ClassDef, name: str) -> ast.FunctionDef 
 
 @dataclass(frozen=True)
 class _Argument:
-    """One constructor argument as source text. `guessed` is True if its value is not known."""
+    """One constructor argument: its name, and its value as source text. `keyword` says that it is passed by name;
+    `guessed` that its value is not known."""
 
     name: str
     text: str
@@ -125,8 +126,8 @@ class _Argument:
 
 
 def _init_arguments(init: ast.FunctionDef | None, call: ast.Call | None) -> list[_Argument]:
-    """Returns the constructor's arguments in order: those that the literal call gives, and required ones that it
-    lacks."""
+    """Returns the constructor's arguments in order: those with values from `call`, a call of the class with literals,
+    and required ones that this call lacks, with guessed values."""
     if init is None:
         return []
     names = [argument.arg for argument in (*init.args.posonlyargs, *init.args.args)][1:]
@@ -168,8 +169,8 @@ def _width(arguments: list[_Argument]) -> int:
 
 
 def _shapes(forward: ast.FunctionDef | None, arguments: list[_Argument]) -> list[str]:
-    """Returns possible shapes of an input tensor as text, the likeliest first; only one if no input of `forward`
-    depends on the shape."""
+    """Returns possible shapes of an input tensor as text, such as "8, 128, 64", the likeliest first. Shapes that lead
+    to the same draft are returned once."""
     width = _width(arguments)
     shapes = [f"8, 128, {width}", f"8, {width}", f"8, {width}, 32, 32", f"8, {width}, 128"]
     if any(argument.name in _CHANNELS for argument in arguments):

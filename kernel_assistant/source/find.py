@@ -28,8 +28,8 @@ _NO_MODULE_NAME = re.compile(
 
 @dataclass(frozen=True)
 class ModuleClass:
-    """A module class in a file. Lines are 1-based and inclusive; `line` is the line of the first decorator, if there
-    is one.
+    """A subclass of `nn.Module` in a file. Lines are 1-based and inclusive; `line` is the line of the first decorator,
+    if there is one.
 
     `addressable` is False if `FILE:NAME` cannot refer to this class, because it is nested in a function or a class, or
     a later top-level class has the same name. `doc` is the first line of the docstring.
@@ -58,7 +58,7 @@ def find_modules(text: str, path: str, named: str = "") -> tuple[ModuleClass, ..
 
 
 def modules_of(tree: ast.Module, named: str = "") -> tuple[ModuleClass, ...]:
-    """Like `find_modules`, for a syntax tree."""
+    """Returns the module classes of a syntax tree in order of appearance, by the rules of `find_modules`."""
     index = Index(tree, named)
     modules = [scoped for scoped in index.classes if index.is_module(scoped.node)]
     last = {scoped.node.name: scoped.node for scoped in index.classes if scoped.top_level}
@@ -142,7 +142,8 @@ class Index:
         return elsewhere and (_defines_forward(node) or self._inherits(origin, node))
 
     def _inherits(self, origin: str, node: ast.ClassDef) -> bool:
-        """Whether a class with the imported base `origin` inherits `forward` from it, judged by the base's name."""
+        """Whether a class whose base `origin` is imported inherits `forward` from it; the decision is made by the
+        base's name."""
         root = origin.partition(".")[0]
         if not origin or root == "torch" or root in sys.stdlib_module_names:
             return False

@@ -1,5 +1,5 @@
-"""Reads the classes of a text that is not valid Python, line by line: a parser would lose a class with an incomplete
-header, and everything after a string without an end."""
+"""Reads the classes of a text that is not valid Python, such as one that is being typed, line by line. A parser would
+lose a class with an incomplete header, and everything after a string without an end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NOTHING = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[],
 
 
 def is_open_string(text: str) -> bool:
-    """Whether `text` contains only the beginning or only the end of a string in triple quotes."""
+    """Whether `text` has an odd number of triple quotes, so that a string begins or ends in it, but not both."""
     return any(text.count(quotes) % 2 for quotes in ('"""', "'''"))
 
 

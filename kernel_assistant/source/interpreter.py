@@ -149,8 +149,8 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _check(interpreter: Interpreter) -> Interpreter:
-    """Returns `interpreter` unchanged. Raises MissingError if its Python or torch is too old, or if torch is
-    missing."""
+    """Returns `interpreter` unchanged if the worker can use it. Raises MissingError if its Python or torch is too old,
+    or if torch is missing."""
     if _numbers(interpreter.version) < MINIMUM_PYTHON:
         raise MissingError(
             f"{interpreter.path} is Python {interpreter.version}, the worker needs 3.10 or newer",

@@ -18,11 +18,11 @@ _MISSING = object()
 
 
 def import_of(name: str, value: Any, texts: Iterable[str]) -> list[str]:
-    """Returns lines that import `value` as `name` in another process: import statements found in `texts`, else a new
-    one.
+    """Returns lines of Python that import `value` as `name` in another process: import statements found in `texts`,
+    else a new one.
 
-    There are several lines if submodules are imported under the name of their package; none if no import gives
-    `value`.
+    There are several lines if submodules are imported under the name of their package; the list is empty if no import
+    gives `value`.
     """
     written = [line for text in texts for line in _imports_in(text, name, value)]
     return list(dict.fromkeys(written)) or _made(name, value)
@@ -49,8 +49,8 @@ def _imports_in(text: str, name: str, value: Any) -> list[str]:
 
 
 def _imported(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> Any:
-    """Returns the object to which one name of an import statement refers in this process, `_MISSING` if it is not
-    known."""
+    """Returns the object to which `alias`, one name of the import statement `node`, refers in this process; `_MISSING`
+    if it is not known."""
     if isinstance(node, ast.Import):
         whole = sys.modules.get(alias.name, _MISSING)
         return whole if alias.asname or whole is _MISSING else sys.modules.get(alias.name.partition(".")[0], _MISSING)

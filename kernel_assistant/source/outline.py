@@ -50,8 +50,9 @@ class Outline:
 
 
 def outline(text: str) -> Outline:
-    """Returns the outline of any text; no exception is raised for invalid Python. Takes seconds for a new text of
-    50,000 lines, a tenth of a second for an edited one, so do not call it in an event loop."""
+    """Returns the module classes and the syntax errors of any text; no exception is raised for invalid Python. Takes
+    seconds for a new text of 50,000 lines, a tenth of a second for an edited one, so do not call it in an event
+    loop."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     read = list(_read(text))
     faults = tuple(_moved(fault, above) for above, part in read for fault in part.faults)
@@ -63,8 +64,8 @@ def outline(text: str) -> Outline:
 
 @dataclass(frozen=True)
 class _Part:
-    """The statements and syntax errors of one piece of a text (a top-level class or function). Line numbers are those
-    in the piece."""
+    """What was read from one piece of a text (a top-level class or function): its statements and syntax errors. Line
+    numbers are those in the piece."""
 
     body: tuple[ast.stmt, ...]
     faults: tuple[SyntaxFault, ...] = ()
@@ -75,8 +76,8 @@ def _with_forward(tree: ast.Module) -> tuple[ModuleClass, ...]:
 
 
 def _read(text: str) -> Iterator[tuple[int, _Part]]:
-    """Yields (number of lines above, part) of each piece. Pieces that were cut inside a string or a bracket are
-    joined again."""
+    """Yields (number of lines above, statements and errors) of each piece. Pieces are joined again if the text was
+    split inside a string or a bracket."""
     cut = list(pieces(text))
     number = 0
     while number < len(cut):
@@ -89,8 +90,8 @@ def _read(text: str) -> Iterator[tuple[int, _Part]]:
 
 
 def _joined(cut: list[str]) -> tuple[_Part, int]:
-    """Returns the first of the pieces `cut`, joined with as many of the following ones as make it valid Python, and the
-    number of joined pieces. If no number of pieces is valid, returns the first piece alone."""
+    """Joins the first of the pieces `cut` with as many of the following ones as make it valid Python. Returns the
+    result and the number of joined pieces. If no number of pieces is valid, returns the first piece alone and 1."""
     for end in _ends(cut):
         if (part := _whole("".join(cut[:end]))) is not None:
             return part, end
@@ -109,14 +110,14 @@ def _ends(cut: list[str]) -> Iterator[int]:
 
 @lru_cache(maxsize=_KEPT)
 def _whole(piece: str) -> _Part | None:
-    """Parses a piece. Returns None if it is not valid Python."""
+    """Parses a piece as a whole. Returns None if it is not valid Python."""
     tree, _ = _parsed(piece)
     return None if tree is None else _Part(tuple(slim_body(tree.body)))
 
 
 @lru_cache(maxsize=64)
 def _torn(piece: str) -> _Part:
-    """Reads a piece that is not valid Python, statement by statement."""
+    """Reads a piece that is not valid Python statement by statement, and the invalid statements line by line."""
     body: list[ast.stmt] = []
     faults = []
     for above, statement in statements(piece):

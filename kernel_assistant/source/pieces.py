@@ -27,7 +27,8 @@ def pieces(text: str) -> Iterator[tuple[int, str]]:
 
 
 def parse_piece(text: str) -> ast.Module | None:
-    """Parses a piece. Returns None if it is not valid Python: incomplete, or cut inside a string."""
+    """Parses a piece. Returns None if it is not valid Python: it is incomplete, or the text was split inside a
+    string."""
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

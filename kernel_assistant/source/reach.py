@@ -16,11 +16,10 @@ _WORD = re.compile(r"\w+")
 
 
 def reachable(text: str, class_name: str) -> str:
-    """Returns `text` without top-level classes and functions on which the class cannot depend, directly or
-    indirectly.
+    """Returns `text` without top-level classes and functions on which the class cannot depend, directly or indirectly.
 
     In doubt a part is kept: a definition whose name contains `__` (Python changes such names inside classes), one that
-    is followed by other code, and the whole text if a string may have been cut.
+    is followed by other code, and the whole text if it may have been split inside a string.
     """
     cut = [piece for _, piece in pieces(text)]
     if any(piece.count(quotes) % 2 for piece in cut for quotes in ('"""', "'''")):
@@ -39,7 +38,8 @@ def reachable(text: str, class_name: str) -> str:
 
 
 def _only_name(piece: str) -> str:
-    """Returns the name that the piece defines, "" if the piece defines none or has further statements."""
+    """Returns the name of the class or function that the piece defines; "" if it defines none or has further
+    statements."""
     begin = _BEGIN.search(piece)
     if begin is None or _STATEMENT.search(piece, begin.end()) is not None:
         return ""

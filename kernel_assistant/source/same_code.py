@@ -1,5 +1,5 @@
-"""Compares a function of the running program with a text that should define it. The function and the text may each have
-changed since the text ran."""
+"""Compares a function of the running program with the text that should define it: the function may have been replaced,
+and the text may have been edited, since the text ran."""
 
 from __future__ import annotations
 import __future__
@@ -72,8 +72,8 @@ def _is_written(cls: type, name: str, node: _Function | None, codes: list[CodeTy
 
 
 def _bound(node: ast.ClassDef) -> set[str]:
-    """Returns the names that statements of the class body other than method definitions bind: by assignments, inner
-    classes, and definitions in `if` and `try`."""
+    """Returns the names that the class body defines in other ways than by methods: by assignments, inner classes, and
+    definitions in `if` and `try`."""
     others = [one for one in node.body if not isinstance(one, _FUNCTIONS)]
     inside = [one for statement in others for one in ast.walk(statement)]
     names = {one.id for one in inside if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
@@ -81,7 +81,7 @@ def _bound(node: ast.ClassDef) -> set[str]:
 
 
 def _literals(node: ast.ClassDef) -> Iterator[tuple[str, object]]:
-    """Yields each name that the class body binds to a plain value, with the value."""
+    """Yields (name, value) for each name to which the class body assigns a literal."""
     for one in node.body:
         targets = one.targets if isinstance(one, ast.Assign) else [one.target] if isinstance(one, ast.AnnAssign) else []
         if len(targets) == 1 and isinstance(targets[0], ast.Name) and getattr(one, "value", None) is not None:

@@ -1,4 +1,4 @@
-"""Finds classes whose instances in a file are all inside modules that `torch.jit.script` compiles.
+"""Finds classes of which a file makes instances only inside modules that it passes to `torch.jit.script`.
 
 TorchScript compiles the source of everything inside such a module and calls no Python, so kernels in it never run.
 """
@@ -14,9 +14,8 @@ from kernel_assistant.source.find import parse
 
 @dataclass(frozen=True)
 class _Made:
-    """One call that makes an instance of the class `name` of the file. `inside` is the class whose code contains the
-    call ("" for none); `scripted` says whether the instance is passed to `torch.jit.script`.
-    """
+    """One call in a file that makes an instance of the file's class `name`. `inside` is the class whose code contains
+    the call ("" for none); `scripted` says whether the instance is passed to `torch.jit.script`."""
 
     name: str
     inside: str
@@ -24,8 +23,8 @@ class _Made:
 
 
 def scripted_above(text: str, class_name: str) -> str:
-    """Returns the name of a scripted class if all instances of `class_name` made in `text` are inside scripted
-    modules, else "".
+    """Returns the name of the scripted class that contains the instances of `class_name`, if all that `text` makes are
+    inside scripted modules; else "".
 
     Also "" if `text` makes no instance, since other files may. Raises UsageError if `text` is not valid Python.
     """
@@ -74,7 +73,8 @@ def _is_script(function: ast.expr) -> bool:
 
 
 def _innermost(value: ast.expr) -> ast.expr:
-    """Returns the innermost call of a chain of method calls: `Net()` of `Net().to(device).eval()`."""
+    """Returns the first call of a chain of method calls, which makes the object: `Net()` of
+    `Net().to(device).eval()`."""
     while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
         value = value.func.value
     return value

@@ -17,11 +17,11 @@ _Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def slim_tree(text: str) -> ast.Module | None:
-    """Returns a tree that has only classes, imports, assignments, methods called `forward`, and functions that
-    contain classes or imports. Line numbers are those of `text`.
+    """Returns a tree that has only classes, imports, assignments, methods called `forward`, and functions that contain
+    classes or imports. Line numbers are those of `text`.
 
-    Returns None if a piece does not parse: `text` is not valid Python, or a string looks like the beginning of a
-    class.
+    Returns None if one of the pieces into which `text` is split does not parse: `text` is not valid Python, or a line
+    inside a string looks like the beginning of a class.
     """
     body: list[ast.stmt] = []
     for above, piece in pieces(text):
@@ -35,7 +35,8 @@ def slim_tree(text: str) -> ast.Module | None:
 
 
 def slim_body(body: list[ast.stmt]) -> list[ast.stmt]:
-    """Returns the statements that `slim_tree` keeps. They are modified in place."""
+    """Returns those of the statements that `slim_tree` keeps; they are modified in place, because function bodies are
+    removed."""
     return [node for node in body if _slimmed(node)]
 
 

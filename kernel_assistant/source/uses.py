@@ -1,5 +1,5 @@
-"""Finds the names that a statement needs, and when it needs them: when it runs, when its functions are called, or
-only in `__init__`."""
+"""Finds the names that a statement uses, and when they must be defined: when the statement runs, when its functions are
+called, or only in `__init__`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ _INIT = "__init__"
 
 @dataclass(frozen=True)
 class Uses:
-    """The names that a statement needs. `now` is needed when the statement runs (bases, decorators, defaults),
-    `later` in the bodies of its functions, `building` only in `__init__` of its classes."""
+    """The names that a statement uses, each in one of three groups. Those in `now` must be defined when the statement
+    runs (bases, decorators, defaults), those in `later` when its functions are called, those in `building` only when an
+    `__init__` of its classes is called."""
 
     now: tuple[str, ...]
     later: tuple[str, ...]
@@ -39,8 +40,8 @@ def _names(table: symtable.SymbolTable, when: str, *, outermost: bool = False) -
 
 
 def _when(table: symtable.SymbolTable, child: symtable.SymbolTable, when: str) -> str:
-    """Returns when the names of `child` are needed: "now", "later" or "building" (see `Uses`). Comprehensions and
-    annotation scopes run together with the code around them."""
+    """Returns when the names in the scope `child` of `table` are needed: "now", "later" or "building" (see `Uses`).
+    `when` is the answer for `table`. Comprehensions and annotation scopes run together with the code around them."""
     is_function = isinstance(child, symtable.Function) and not child.get_name().endswith(("comp", "genexpr"))
     if when != "now" or not is_function:
         return when

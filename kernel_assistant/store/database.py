@@ -78,7 +78,8 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Commit all changes at the end of the block, or none if it raises. Raises StoreError."""
+        """Begins a transaction and yields the connection. Commits all changes at the end of the `with` block, or none
+        if it raises. Raises StoreError."""
         with self._lock, self._guard():
             self._reopen_if_moved()
             self._connection.execute("BEGIN IMMEDIATE")
@@ -161,7 +162,8 @@ class Database:
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
-        """Hold the lock under which only one process opens, migrates or moves the file."""
+        """Holds, during the `with` block, the file lock under which only one process opens, migrates or moves the
+        database."""
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self.path.with_name(self.path.name + ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -180,7 +182,7 @@ class Database:
 
 
 def last_number(folder: Path) -> int:
-    """The highest number that is the name of an entry in `folder`; 0 if no name is a number."""
+    """Returns the highest number that is the name of an entry in `folder`; 0 if no name is a number."""
     entries = folder.iterdir() if folder.is_dir() else ()
     return max((int(item.name) for item in entries if item.name.isdigit()), default=0)
 

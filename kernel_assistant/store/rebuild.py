@@ -21,14 +21,15 @@ LINES, TRAJECTORY = "lines.json", "trajectory.json"
 
 @dataclass(frozen=True)
 class RebuiltJob:
-    """A job as its folder describes it."""
+    """A job as its folder describes it. `trajectory` is the record of its episode, None if it had none."""
 
     row: JobRow
     trajectory: Trajectory | None
 
 
 def kept_jobs(jobs_dir: Path) -> list[RebuiltJob]:
-    """The jobs of all folders, in order of their numbers; a folder that cannot be read is skipped."""
+    """Returns the jobs that the folders in `jobs_dir` describe, in order of their numbers. A folder that cannot be read
+    is skipped."""
     folders = [folder for folder in jobs_dir.iterdir() if folder.name.isdigit()] if jobs_dir.is_dir() else []
     jobs = [_kept(folder) for folder in sorted(folders, key=lambda folder: int(folder.name))]
     return [one for one in jobs if one is not None]
@@ -80,7 +81,7 @@ def _kind(result: Path) -> JobKind:
 
 
 def _events(path: Path) -> list[AnyEvent]:
-    """The events of a log, up to the first that cannot be read."""
+    """Returns the events of a log, up to the first that cannot be read."""
     events: list[AnyEvent] = []
     for line in path.read_bytes().splitlines() if path.is_file() else []:
         try:

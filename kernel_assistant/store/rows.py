@@ -1,4 +1,4 @@
-"""Records that the store keeps, besides those in `kernel_assistant.records`."""
+"""Records that the store keeps, besides those in `kernel_assistant.records`: jobs, their options, and applied edits."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ class JobOptions(Record, frozen=True, kw_only=True):
 
 
 class JobRow(Record, frozen=True, kw_only=True):
-    """One job. Times are seconds since the epoch; a time is 0 until it is reached. `error` is the cause of a failure,
-    and `next_step` what to do about it."""
+    """One job. Times are seconds since the epoch; `started` and `ended` are 0 until then. `error` is the cause of a
+    failure, and `next_step` says how to continue after it."""
 
     id: str
     task: KernelTask
@@ -107,7 +107,7 @@ class JobRow(Record, frozen=True, kw_only=True):
         return job_key(self.task, self.options)
 
     def summary(self) -> dict[str, object]:
-        """The job as plain data for scripts. All jobs have the same fields; the source text is left out."""
+        """Returns the job as plain data for scripts. All jobs have the same fields; the source text is left out."""
         return {
             "job": self.id,
             "kind": self.options.kind.value,
@@ -123,7 +123,7 @@ class JobRow(Record, frozen=True, kw_only=True):
 
 
 def job_key(task: KernelTask, options: JobOptions) -> str:
-    """A hash that is equal for submissions that would do the same work."""
+    """Returns a hash of task and options; two submissions with equal hashes would do the same work."""
     return content_hash([task, options])
 
 

@@ -23,7 +23,7 @@ NEWEST = 20
 
 
 def newest_scans(state_dir: Path) -> list[Scan]:
-    """Return the newest `NEWEST` finished scans, newest first. Raises StoreError."""
+    """Returns the newest `NEWEST` finished scans, newest first. Raises StoreError."""
     with closing(ScanStore(state_dir)) as store:
         return store.scans(limit=NEWEST)
 
@@ -40,7 +40,7 @@ class ScanStore:
         self._database.close()
 
     def begin(self, command: tuple[str, ...], folder: str) -> tuple[str, Path]:
-        """Reserve a new number and create the folder for its files; returns both."""
+        """Reserves a new scan number and creates the folder for its files. Returns both, the number as text."""
         with self._database.transaction() as db:
             (last,) = db.execute("SELECT coalesce(max(id), 0) FROM scans").fetchone()
             number = max(last, last_number(self._folder)) + 1
@@ -53,7 +53,7 @@ class ScanStore:
         return str(number), path
 
     def forget(self, scan: str) -> None:
-        """Delete a scan that recorded nothing."""
+        """Deletes a scan from the database, for example one that recorded nothing."""
         with self._database.transaction() as db:
             db.execute("DELETE FROM scans WHERE id = ?", (int(scan),))
 
@@ -66,8 +66,8 @@ class ScanStore:
             db.executemany("INSERT OR REPLACE INTO recorded (scan, path, class, share) VALUES (?, ?, ?, ?)", rows)
 
     def note_program(self, eager: Iterable[str], compiled: Iterable[str], scripted: Iterable[str] = ()) -> None:
-        """Store how the program that was scanned last runs its classes (`FILE:CLASS`). A class in several lists
-        counts as eager, else as compiled."""
+        """Stores how the program that was scanned last runs its classes (`FILE:CLASS`). A class in several of the lists
+        counts as eager if it is in `eager`, else as compiled."""
         modes = {**dict.fromkeys(scripted, 2), **dict.fromkeys(compiled, 1), **dict.fromkeys(eager, 0)}
         now = time.time()
         rows = [(*name.rpartition(":")[::2], inside, now) for name, inside in modes.items()]
@@ -75,7 +75,7 @@ class ScanStore:
             db.executemany("INSERT OR REPLACE INTO programs (path, class, compiled, seen) VALUES (?, ?, ?, ?)", rows)
 
     def program_of(self, path: str, class_name: str) -> ProgramMode:
-        """How the newest program that used the class ran it; `unknown` if no scan has seen such a program."""
+        """Returns how the last scanned program that used the class ran it; `unknown` if there is no such scan."""
         with self._database.reading() as db:
             row = db.execute(
                 "SELECT compiled FROM programs WHERE path = ? AND class = ?", (path, class_name)
@@ -92,14 +92,15 @@ class ScanStore:
         return scans[0]
 
     def scans(self, *, command: tuple[str, ...] = (), folder: str = "", limit: int = 100) -> list[Scan]:
-        """Finished scans, newest first; only those of one command and working folder if given."""
+        """Returns finished scans, newest first, at most `limit`; only those of one `command` in the working folder
+        `folder`, if `command` is given."""
         if not command:
             return self._scans("ORDER BY id DESC LIMIT ?", limit)
         return self._scans("AND command = ? AND folder = ? ORDER BY id DESC LIMIT ?", _key(command), folder, limit)
 
     def with_inputs(self, path: Path, class_name: str = "") -> Scan | None:
-        """The newest scan that kept inputs of this class of the file; without a class name, of any class of the file.
-        None if there is no such scan."""
+        """Returns the newest scan that kept inputs of this class of the file; without a class name, of any class of the
+        file. None if there is no such scan."""
         with self._database.reading() as db:
             row = db.execute(
                 "SELECT max(scan) FROM recorded WHERE path = ? AND (? = '' OR class = ?)",

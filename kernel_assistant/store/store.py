@@ -33,7 +33,8 @@ _JOB_COLUMNS = "id, task, options, state, device, created, started, ended, resul
 
 
 class EpisodeSummary(Record, frozen=True, kw_only=True):
-    """The fields of a trajectory that are stored as one document; its steps are stored separately."""
+    """The fields of a trajectory (the record of an episode) that are stored as one document; its steps are stored
+    separately."""
 
     task: str
     policy: str
@@ -58,7 +59,8 @@ class Store:
         self._database.close()
 
     def news(self) -> list[str]:
-        """Messages about damaged files that were not shown yet, one line each; later calls do not return them again."""
+        """Returns messages about damaged files that were not shown yet, one line each. Later calls do not return them
+        again."""
         paths = sorted(self._database.path.parent.glob(f"{self._database.path.name}.damaged-*{NEWS}"))
         lines = [path.read_text(encoding="utf-8").strip() for path in paths]
         for path in paths:
@@ -94,8 +96,8 @@ class Store:
     # jobs
 
     def add_job(self, task: KernelTask, options: JobOptions, device: str) -> JobRow:
-        """Add a queued job and return its row. Its number is above that of every row and every job folder, so that the
-        job does not continue the log of an earlier job."""
+        """Adds a queued job and returns its row. Its number is above that of every row and every job folder, so that
+        the job does not continue the log of an earlier job."""
         with self._database.transaction() as db:
             (last,) = db.execute("SELECT coalesce(max(id), 0) FROM jobs").fetchone()
             number = max(last, last_number(self._jobs_dir)) + 1
@@ -123,8 +125,8 @@ class Store:
         self._set(job, "state = ?, ended = ?, result = ?, error = ?, next_step = ?", *values)
 
     def mark_interrupted(self) -> list[str]:
-        """Mark the jobs that were active when the last host died, and return their numbers. Only a starting host may
-        call this."""
+        """Marks the jobs that were queued or running when the last session host died, and returns their numbers. Only a
+        session host that starts may call this."""
         with self._database.transaction() as db:
             rows = db.execute("SELECT id FROM jobs WHERE state IN ('queued', 'running') ORDER BY id").fetchall()
             db.execute("UPDATE jobs SET state = 'interrupted' WHERE state IN ('queued', 'running')")
@@ -145,7 +147,7 @@ class Store:
         )
 
     def jobs_of(self, path: str, *, limit: int = 100) -> list[JobRow]:
-        """The jobs of one file, newest first, without those that a user has discarded."""
+        """Returns the jobs of one file, newest first, without those that a user has discarded."""
         condition = "WHERE path = ? AND id NOT IN (SELECT job FROM discarded) ORDER BY id DESC LIMIT ?"
         return self._jobs(condition, path, limit)
 
@@ -157,13 +159,13 @@ class Store:
             db.execute("INSERT OR IGNORE INTO discarded VALUES (?, ?)", (int(job), time.time()))
 
     def data_version(self) -> int:
-        """A number that changes when another connection, of any process, changes the database."""
+        """Returns a number that changes when another connection, of any process, changes the database."""
         with self._database.reading() as db:
             return int(db.execute("PRAGMA data_version").fetchone()[0])
 
     def stamp(self) -> tuple[object, ...]:
-        """A value that changes when a job begins, resumes or ends, a scan ends, or kernels are applied, undone or
-        discarded; it stays the same while jobs do their work."""
+        """Returns a value that changes when a job begins, resumes or ends, a scan ends, or kernels are applied, undone
+        or discarded; it stays the same while jobs do their work."""
         columns = (
             "(SELECT total(id) FROM jobs WHERE state = 'queued'), (SELECT total(id) FROM jobs WHERE state = 'running')",
             "(SELECT count(*) FROM jobs), (SELECT max(ended) FROM jobs), (SELECT max(started) FROM jobs)",
@@ -174,8 +176,8 @@ class Store:
             return tuple(db.execute(f"SELECT {', '.join(columns)}").fetchone())
 
     def path_stamps(self) -> dict[str, tuple[object, ...]]:
-        """For each file that a job was about, a value that changes when one of the file's jobs begins, resumes, ends or
-        is discarded."""
+        """Returns path → value for each file that a job was about. The value changes when one of the file's jobs
+        begins, resumes, ends or is discarded."""
         counts = "count(*), max(id), max(started), max(ended), total(state = 'queued'), total(state = 'running')"
         given_up = "total(id IN (SELECT job FROM discarded))"
         with self._database.reading() as db:
@@ -183,7 +185,7 @@ class Store:
         return {str(path): tuple(stamp) for path, *stamp in rows}
 
     def find_unfinished(self, task: KernelTask, options: JobOptions) -> JobRow | None:
-        """The newest queued, running or interrupted job that would do the same work; None if there is none."""
+        """Returns the newest queued, running or interrupted job that would do the same work; None if there is none."""
         condition = "WHERE key = ? AND state IN ('queued', 'running', 'interrupted') ORDER BY id DESC LIMIT 1"
         rows = self._jobs(condition, job_key(task, options))
         return rows[0] if rows else None
@@ -191,7 +193,7 @@ class Store:
     # episodes
 
     def add_step(self, job: str, step: Step) -> None:
-        """Add a step; it replaces an earlier step of the same turn."""
+        """Adds a step (one turn of an episode) to a job; it replaces an earlier step of the same turn."""
         with self._database.transaction() as db:
             db.execute(
                 "INSERT OR REPLACE INTO steps VALUES (?, ?, ?, ?, ?)",
@@ -206,7 +208,7 @@ class Store:
                 )
 
     def steps(self, job: str) -> tuple[Step, ...]:
-        """The steps of a job, in order of turns."""
+        """Returns the steps of a job, in order of turns."""
         with self._database.reading() as db:
             rows = db.execute(
                 "SELECT turn, message, started, ended FROM steps WHERE job = ? ORDER BY turn", (int(job),)
@@ -228,7 +230,7 @@ class Store:
             db.execute("INSERT OR REPLACE INTO episodes VALUES (?, ?)", (int(job), _text(episode)))
 
     def trajectory(self, job: str) -> Trajectory | None:
-        """The trajectory of a job's episode; None until the episode has ended."""
+        """Returns the trajectory of a job's episode; None until the episode has ended."""
         with self._database.reading() as db:
             row = db.execute("SELECT document FROM episodes WHERE job = ?", (int(job),)).fetchone()
         if row is None:
@@ -282,7 +284,8 @@ class Store:
         return EditRow(id=number, path=path, job=job, document=document, created=created)
 
     def edits(self, *, path: str = "", job: str = "", undone: bool = False) -> list[EditRow]:
-        """Applied edits, newest first. Without `undone`, only the edits that were not undone."""
+        """Returns applied edits, newest first: of one file and of one job, if given. With `undone`, edits that were
+        undone are included."""
         with self._database.reading() as db:
             rows = db.execute(
                 "SELECT id, path, job, document, created, undone FROM edits WHERE (? = '' OR path = ?) "

@@ -18,7 +18,7 @@ class Transcripts:
     def keep(
         self, job: str, conversation: int, transcript: Transcript, before: tuple[Message, ...] = ()
     ) -> tuple[Message, ...]:
-        """Write the messages that are new or changed since `before`, which is what the previous call returned. Returns
+        """Writes the messages that are new or changed since `before`, the return value of the previous call. Returns
         all messages, to pass as `before` to the next call."""
         head = msgspec.structs.replace(transcript, messages=())
         key = (int(job), conversation)
@@ -35,7 +35,7 @@ class Transcripts:
         return transcript.messages
 
     def of(self, job: str) -> tuple[Transcript, ...]:
-        """The conversations of a job, in order."""
+        """Returns the conversations of a job, in order."""
         with self._database.reading() as db:
             heads = db.execute(
                 "SELECT conversation, document FROM transcripts WHERE job = ? ORDER BY conversation", (int(job),)
@@ -55,7 +55,8 @@ class Transcripts:
             )
 
     def count(self, job: str) -> int:
-        """Number of stored conversations of a job, which is also the number that the next conversation gets."""
+        """Returns the number of stored conversations of a job, which is also the number that the next conversation
+        gets."""
         with self._database.reading() as db:
             (number,) = db.execute("SELECT count(*) FROM transcripts WHERE job = ?", (int(job),)).fetchone()
         return int(number)

@@ -1,4 +1,4 @@
-"""The two parts of a target: a compiler with its flags, and the facts of a device."""
+"""What every target (kind of device: cuda or cpu) provides: a compiler with its flags, and the facts of a device."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _LEVELS = (("avx512", ("avx512f", "avx512bw", "avx512vl", "avx512dq")), ("avx2",
 
 
 def facts() -> DeviceFacts:
-    """This machine's CPU, as Linux describes it."""
+    """Returns the facts of this machine's CPU, as Linux describes it."""
     info = _cpuinfo()
     threads = len(os.sched_getaffinity(0))
     return DeviceFacts(
@@ -46,8 +46,8 @@ def facts() -> DeviceFacts:
 
 
 def architecture() -> str:
-    """The level of the CPU's instruction set: `x86-64-avx512`, `x86-64-avx2`, `x86-64`, or what `platform.machine`
-    returns for other processors."""
+    """Returns the level of the CPU's instruction set: `x86-64-avx512`, `x86-64-avx2`, `x86-64`, or what
+    `platform.machine` returns for other processors."""
     machine = platform.machine()
     if machine not in ("x86_64", "AMD64"):
         return machine
@@ -59,7 +59,7 @@ def architecture() -> str:
 
 
 def compiler() -> str:
-    """Path of the C++ compiler: CXX, g++ or clang++. Raises MissingError if there is none."""
+    """Returns the path of the C++ compiler: CXX, g++ or clang++. Raises MissingError if there is none."""
     for name in (os.environ.get("CXX", ""), "g++", "clang++"):
         path = shutil.which(name) if name else None
         if path:

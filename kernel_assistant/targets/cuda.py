@@ -36,7 +36,8 @@ _FEW_CORES = ((6, 0), (7, 0), (7, 2), (7, 5), (8, 0))
 
 
 def compiler() -> str:
-    """Path of nvcc, from CUDA_HOME, CUDA_PATH, /usr/local/cuda or PATH. Raises MissingError if there is none."""
+    """Returns the path of nvcc, from CUDA_HOME, CUDA_PATH, /usr/local/cuda, PATH or /usr/local/cuda-*. Raises
+    MissingError if there is none."""
     homes = [os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", ""), "/usr/local/cuda"]
     candidates = [os.path.join(home, "bin", "nvcc") for home in homes if home]
     for path in [*candidates, shutil.which("nvcc") or "", *sorted(glob.glob("/usr/local/cuda-*/bin/nvcc"))]:
@@ -46,25 +47,27 @@ def compiler() -> str:
 
 
 def gpus() -> list[DeviceFacts]:
-    """The GPUs that CUDA sees, in the order of `nvml.handles`; an empty list where there is no driver."""
+    """Returns the GPUs that CUDA sees, in the order of `nvml.handles`; an empty list where there is no driver."""
     with opened() as nvml:
         return [_facts(nvml, index, handle) for index, handle in enumerate(handles(nvml))]
 
 
 def identities() -> list[str]:
-    """UUIDs of the GPUs that CUDA sees, in CUDA's order. A UUID is the same in every process and container of a
-    machine, and different on all other machines. An empty list where there is no driver."""
+    """Returns the UUIDs of the GPUs that CUDA sees, in CUDA's order; an empty list where there is no driver. A UUID is
+    the same in every process and container of a machine, and different on all other machines."""
     with opened() as nvml:
         return [str(nvml.nvmlDeviceGetUUID(handle)) for handle in handles(nvml)]
 
 
 def idle_gpu(devices: list[DeviceFacts]) -> DeviceFacts:
-    """The device with the least utilisation; of several such devices, the one with the least memory in use."""
+    """Returns the device with the least utilisation; if several have the same, the one of them with the least memory in
+    use."""
     return min(devices, key=lambda facts: (*load(facts.index), facts.index))
 
 
 def load(index: int) -> tuple[int, int]:
-    """(utilisation in percent, bytes of memory in use) of GPU number `index`; zeros where the driver does not say."""
+    """Returns (utilisation in percent, bytes of memory in use) of GPU number `index`; zeros if the driver does not
+    say."""
     with opened() as nvml:
         if nvml is None:
             return 0, 0
@@ -77,8 +80,8 @@ def load(index: int) -> tuple[int, int]:
 
 
 def other_processes(index: int) -> int:
-    """The number of processes that compute on GPU number `index` and are not of our own process tree; 0 if the driver
-    does not say."""
+    """Returns the number of processes that compute on GPU number `index` and are not of our own process tree; 0 if the
+    driver does not say."""
     import psutil
 
     with opened() as nvml:
@@ -94,7 +97,8 @@ def other_processes(index: int) -> int:
 
 
 def shared_bytes_per_block(arch: str) -> int:
-    """Most shared memory a block can have, in bytes (CUDA C++ Programming Guide, table of compute capabilities)."""
+    """Returns the most shared memory that a block can have, in bytes (CUDA C++ Programming Guide, table of compute
+    capabilities)."""
     number = int(arch.removeprefix("sm_").rstrip("af"))
     if number in (80, 87):
         return 163 << 10

@@ -8,8 +8,9 @@ from kernel_assistant.targets.base import DeviceFacts
 
 
 def detect(target: str = "auto") -> DeviceFacts:
-    """The GPU with the least load for "cuda", the CPU for "cpu"; for "auto" such a GPU if there are a GPU and nvcc,
-    else the CPU. Raises MissingError if there is no GPU for "cuda", and UsageError for another target."""
+    """Returns the device for a target. For "cuda" it is the GPU with the least load, for "cpu" the CPU; for "auto" it
+    is such a GPU if there are a GPU and nvcc, else the CPU. Raises MissingError if there is no GPU for "cuda", and
+    UsageError for another target."""
     if target == "cpu":
         return cpu.facts()
     if target not in ("auto", "cuda"):

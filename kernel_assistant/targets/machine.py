@@ -15,8 +15,8 @@ from kernel_assistant.version import __version__
 
 
 def describe(target: str, packages: Sequence[str] = ()) -> dict[str, str]:
-    """A description as pairs of name and value: the GPUs for "cuda", processor, memory, system, those of `packages`
-    that are installed, and the version of this tool with the commit of its sources."""
+    """Returns name → text for people: the GPUs (only for "cuda"), processor, memory, system, the versions of those of
+    `packages` that are installed, and the version of this tool with the commit of its sources."""
     host = cpu.facts()
     gpus = "; ".join(f"{one.name}, {one.arch}, driver {one.driver}" for one in cuda.gpus()) or "none"
     installed = {one.name: one.version for one in distributions() if one.name in packages}
@@ -32,7 +32,7 @@ def describe(target: str, packages: Sequence[str] = ()) -> dict[str, str]:
 
 
 def _commit() -> str:
-    """The commit of a source checkout, as text that is appended to the version; "" for an installed package."""
+    """Returns the commit of a source checkout, as text that is appended to the version; "" for an installed package."""
     root = Path(__file__).parent.parent.parent
     # Git must not refresh its index: nothing is written into a checkout.
     words = ["git", "--no-optional-locks", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"]

@@ -13,7 +13,7 @@ from typing import Any
 
 @contextmanager
 def opened() -> Iterator[Any]:
-    """Within the block, the library is open. Yields the library; None if there is no driver."""
+    """Opens the library during the `with` block and yields it; yields None if there is no driver."""
     import pynvml
 
     try:
@@ -28,7 +28,8 @@ def opened() -> Iterator[Any]:
 
 
 def handles(nvml: Any) -> list[Any]:
-    """The library's handles of the GPUs that CUDA sees, in CUDA's order; none without a library. Raises NVMLError."""
+    """Returns the library's handles of the GPUs that CUDA sees, in CUDA's order; none without a library. Raises
+    NVMLError."""
     if nvml is None:
         return []
     known = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
@@ -39,8 +40,8 @@ def handles(nvml: Any) -> list[Any]:
 
 
 def visible(words: str, uuids: Sequence[str]) -> list[int]:
-    """Indices into `uuids`, the UUIDs of all GPUs, of those that CUDA sees if CUDA_VISIBLE_DEVICES is `words`, in
-    CUDA's order.
+    """Returns, in CUDA's order, the indices of the GPUs that CUDA sees if CUDA_VISIBLE_DEVICES is `words`. `uuids` are
+    the UUIDs of all GPUs.
 
     Entries are numbers or prefixes of UUIDs; as in CUDA, entries from the first invalid one on are ignored. If `words`
     names parts of a GPU (MIG), all GPUs are returned.
@@ -57,7 +58,7 @@ def visible(words: str, uuids: Sequence[str]) -> list[int]:
 
 
 def utilisation(nvml: Any, handle: Any) -> int | None:
-    """The utilisation of a GPU in per cent; None if the driver does not say."""
+    """Returns the utilisation of a GPU in per cent; None if the driver does not say."""
     try:
         return int(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
     except nvml.NVMLError:

@@ -11,7 +11,7 @@ import sys
 
 
 def load(folder: str, name: str) -> None:
-    """Register `folder` as the package `name`."""
+    """Imports the Python package in `folder` under the name `name`, without a change of `sys.path`."""
     spec = importlib.util.spec_from_file_location(
         name, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
     )
@@ -22,7 +22,8 @@ def load(folder: str, name: str) -> None:
 
 
 def start() -> None:
-    """Set up garbage collection and register the worker's package, before any module of the worker is imported."""
+    """Sets the garbage collector's threshold and registers the worker's package, before any module of the worker is
+    imported."""
     # The first export creates hundreds of thousands of objects that stay alive: scanning them again and again took a
     # third of its time.
     gc.set_threshold(100_000)

@@ -1,8 +1,9 @@
 """Shared or exclusive use of a device, between threads and processes.
 
 Timing needs the device alone; verifying, building and writing text may run side by side. A judge spends most of its
-time on the host, so it holds the device exclusively for each timed block or round and not for a whole candidate: other
-judges verify between its blocks, and none of their kernels runs within a block.
+time on the host, so it holds the device exclusively for each timed block (several timed calls in a row) or round of
+such blocks, and not for a whole candidate: other judges verify between its blocks, and none of their kernels runs
+within a block.
 
 Three files in one folder are locked with `flock`, which the system releases when a process dies:
 
@@ -57,8 +58,9 @@ class DeviceLock:
 
     @contextmanager
     def shared(self, check: Check = no_check, *, first: bool = False) -> Iterator[None]:
-        """Hold the lock shared. Waits for threads that hold the lock exclusively; also for those that wait for
-        exclusive use, unless `first` is set."""
+        """Context manager that holds the lock shared. Waits for threads that hold the lock exclusively; also for those
+        that wait for exclusive use, unless `first` is set. `check` is called repeatedly during the wait; its exception
+        ends the wait."""
         if self.folder is None or self.folder in _holds.held:
             yield
             return
@@ -70,8 +72,9 @@ class DeviceLock:
 
     @contextmanager
     def exclusive(self, check: Check = no_check, *, patience: float = FOREVER) -> Iterator[None]:
-        """Hold the lock exclusively. Waits for exclusive users without limit, but for shared users at most `patience`
-        seconds; after that the block runs beside them."""
+        """Context manager that holds the lock exclusively. Waits for other exclusive users without limit, but for
+        shared users at most `patience` seconds; after that the block runs beside them. `check` is called repeatedly
+        during the wait; its exception ends the wait."""
         outer = None if self.folder is None else _holds.held.get(self.folder)
         if self.folder is None or (outer is not None and outer.alone):
             yield
@@ -87,8 +90,8 @@ class DeviceLock:
 
     @contextmanager
     def released(self) -> Iterator[None]:
-        """Within the block the thread does not hold the lock; afterwards it holds the lock again in the same mode. Does
-        nothing if the thread does not hold the lock."""
+        """Context manager: within the block the thread does not hold the lock; afterwards it holds the lock again in
+        the same mode. Does nothing if the thread does not hold the lock."""
         outer = None if self.folder is None else _holds.held.get(self.folder)
         if outer is None:
             yield
@@ -109,7 +112,7 @@ class DeviceLock:
         _holds.held[hold.folder] = hold
 
     def _leave(self) -> None:
-        """Release the lock if this thread holds it."""
+        """Releases the lock if this thread holds it."""
         hold = _holds.held.pop(self.folder or "", None)
         if hold is not None:
             try:
@@ -120,7 +123,9 @@ class DeviceLock:
 
 @dataclass
 class _LockHold:
-    """One acquisition of the lock by one thread."""
+    """One acquisition of the lock by one thread: exclusive if `alone`, otherwise shared. The other fields are the
+    arguments of `DeviceLock.shared` and `exclusive`; `_held` maps the names of the locked files to their
+    descriptors."""
 
     folder: str
     alone: bool
@@ -130,7 +135,7 @@ class _LockHold:
     _held: dict[str, int] = field(default_factory=dict)
 
     def take(self) -> None:
-        """Take the locks of the files that this mode of use needs; if that fails, release all of them."""
+        """Locks the files that this mode of use needs; if that fails, unlocks all of them and raises the error."""
         try:
             if self.alone:
                 self._lock("gate", fcntl.LOCK_SH)
@@ -178,7 +183,7 @@ def _try(descriptor: int, kind: int) -> bool:
 
 
 class _ThreadHolds(threading.local):
-    """The device locks that the current thread holds, by folder."""
+    """The device locks that the current thread holds: `held` maps the lock's folder to its acquisition."""
 
     def __init__(self) -> None:
         self.held: dict[str, _LockHold] = {}

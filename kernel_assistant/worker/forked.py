@@ -41,8 +41,8 @@ CONFIGURATIONS = ("torch._dynamo.config", "torch._inductor.config", "torch._func
 
 @dataclass(frozen=True)
 class ForkOrder:
-    """A client's request for a worker: `files` are the worker's stdin, stdout, stderr and working folder, `env` is its
-    environment."""
+    """A client's request for a worker, and the connection to that client. `files` are four descriptors: the worker's
+    stdin, stdout, stderr and working folder; `env` is its environment."""
 
     client: socket.socket
     files: list[int]
@@ -53,8 +53,8 @@ class ForkOrder:
             os.close(file)
 
     def carry_out(self, changed: dict[str, str | None]) -> None:
-        """Turn this forked process into the worker, and report that to the client. `changed` (from `changed_at_start`)
-        is applied to the worker's environment last."""
+        """Turns this forked process into the worker, and sends its process id to the client. `changed` (from
+        `changed_at_start`) is applied to the worker's environment last."""
         before = os.getcwd()
         os.setsid()
         for number, file in enumerate(self.files[:3]):
@@ -70,7 +70,8 @@ class ForkOrder:
 
 
 def receive(client: socket.socket) -> ForkOrder | None:
-    """The `ForkOrder` that a client sends; None if the client is gone or sends something else."""
+    """Reads a client's request from its connection. Returns None, and closes the descriptors that came with it, if the
+    client is gone or sends something else."""
     files: list[int] = []
     try:
         _, files, _, _ = socket.recv_fds(client, 1, 4, socket.MSG_CMSG_CLOEXEC)
@@ -91,8 +92,8 @@ def send(client: socket.socket, message: dict[str, Any]) -> None:
 
 
 def changed_at_start() -> dict[str, str | None]:
-    """Environment variables that this process has changed since it was started, with their present values; None for
-    those that were removed."""
+    """Returns the environment variables that this process has changed since it was started: name → present value, or
+    None if the variable was removed."""
     with open("/proc/self/environ", "rb") as file:
         pairs = [os.fsdecode(pair).partition("=") for pair in file.read().split(b"\0") if pair]
     given = {name: value for name, _, value in pairs}
@@ -111,8 +112,7 @@ def _set_environment(env: dict[str, str], changed: dict[str, str | None]) -> Non
 
 
 def _move(before: str, after: str) -> None:
-    """Update modules that store the working folder in which they were imported: replace the folder `before` by
-    `after`."""
+    """Replaces the folder `before` by `after` in modules that store the working folder in which they were imported."""
     multiprocessing_process.ORIGINAL_DIR = after  # type: ignore[attr-defined]  # left out of the stubs
     for name in CONFIGURATIONS:
         entries: dict[str, Any] = getattr(sys.modules.get(name), "_config", {})
@@ -132,8 +132,8 @@ def _seed() -> None:
 
 
 def _call_itself(name: str) -> None:
-    """Overwrite the command line of the process with that of the worker's program `name`, for tools that search for
-    workers. Does nothing to the process if the new command line is longer than the old one."""
+    """Overwrites the command line of the process with that of the worker's program `name` (a file in this folder), for
+    tools that search for workers. Changes only `sys.argv` if the new command line is longer than the old one."""
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
     sys.argv = [program]
     sys.modules["__main__"].__file__ = program

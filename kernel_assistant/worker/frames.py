@@ -23,14 +23,16 @@ class FrameError(ValueError):
 
 
 def write_frame(stream: IO[bytes], message: dict[str, Any], blobs: tuple[bytes, ...] = ()) -> None:
-    """Write one frame and flush. Not thread-safe: if threads share the stream, the caller has to hold a lock."""
+    """Writes `message` and `blobs` as one frame, and flushes. Not thread-safe: if threads share the stream, the caller
+    has to hold a lock."""
     header = json.dumps({**message, "blobs": [len(blob) for blob in blobs]}, separators=(",", ":")).encode()
     stream.write(b"".join((MAGIC, struct.pack("<I", len(header)), header, *blobs)))
     stream.flush()
 
 
 def read_frame(stream: IO[bytes]) -> tuple[dict[str, Any], tuple[bytes, ...]] | None:
-    """Read one frame; None if the stream ended between frames. Raises FrameError on anything else."""
+    """Reads one frame. Returns (message, blobs), or None if the stream ended between frames. Raises FrameError if the
+    bytes are not a frame or the stream ends inside one."""
     prefix = _read_exactly(stream, 8, at_boundary=True)
     if prefix is None:
         return None

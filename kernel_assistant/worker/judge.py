@@ -1,8 +1,8 @@
-"""The judge: holds the reference, decides whether a candidate is correct, and times it. Trusted; generated code never
-runs here.
+"""The judge: holds the reference (the user's own module), decides whether a candidate is correct, and times it.
+Trusted; generated code never runs here.
 
-One judge per open task. A candidate arrives as a plan and a binary, runs in a runner, and its results return as plain
-data.
+One judge per open task. A candidate arrives as a plan and a binary, runs in a runner (a sandboxed process), and its
+results return as plain data.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ KEEP_BYTES = 2 << 30
 
 @dataclass
 class LoadedCandidate:
-    """A candidate that is loaded in a runner; `most_threads` is the number of threads that the runner may have between
-    calls. `ready` is set once the candidate has been verified and prepared for timing."""
+    """A candidate that is loaded in a runner. `key` identifies its plan and binary; `most_threads` is the number of
+    threads that the runner may have between calls. `ready` is set once the candidate has been verified and prepared for
+    timing."""
 
     key: str
     plan: dict[str, Any]
@@ -50,8 +51,8 @@ class LoadedCandidate:
 
 @dataclass
 class VerifiedCases:
-    """A summary of the cases on which a candidate was correct so far: the worst errors, the number of inputs, and their
-    shapes."""
+    """A summary of the cases (inputs of one workload, kind of values, and sizes) on which a candidate was correct so
+    far: the worst errors, the number of inputs, and their shapes."""
 
     errors: WorstErrors = field(default_factory=WorstErrors)
     inputs: int = 0
@@ -61,8 +62,9 @@ class VerifiedCases:
 class Judge:
     """Verifies and profiles candidates of one task on one device.
 
-    `quick_only` means that only the quick tier is used. `lock` is given if the judge itself has to lock the device.
-    `spare` is a runner that is running already. `throughput` leaves out figures that are only shown to people;
+    `numerics` names the task's error policy, `command` starts a runner, `ceilings` are the device's limits for the
+    roofline. `quick_only` means that only the quick tier is used. `lock` is given if the judge itself has to lock the
+    device. `spare` is a runner that is running already. `throughput` leaves out figures that are only shown to people;
     `nominal` replaces measured by nominal times (measuring/nominal.py).
     """
 
@@ -98,12 +100,13 @@ class Judge:
 
     @property
     def waited(self) -> float:
-        """Seconds that the judge has waited for the device."""
+        """Total seconds that the judge has waited for the device's lock."""
         return self._lock.waited
 
     @property
     def profiler(self) -> Profiler:
-        """The profiler, created at first use because it needs the declared inputs with their expected outputs."""
+        """The object that times candidates and baselines, created at first use because it needs the declared inputs
+        with their expected outputs."""
         if self._profiler is None:
             self._profiler = Profiler(
                 self.task,
@@ -119,7 +122,8 @@ class Judge:
         return self._profiler
 
     def prepare(self, which: str) -> None:
-        """Create the profiler with its sets of inputs and outputs; if `which` is "compile", also compile the module."""
+        """Fills the memory for timing with sets (copies of the inputs and outputs, so many that they exceed the cache);
+        if `which` is "compile", also compiles the module."""
         with self._lock.shared():
             self._base()
             self.profiler.prepare(which)
@@ -127,7 +131,7 @@ class Judge:
                 self._compare_compiled()
 
     def _compare_compiled(self) -> None:
-        """Check whether torch.compile is really as inexact as expected. If not, candidates may from now on only be as
+        """Checks whether torch.compile is really as inexact as expected. If not, candidates may from now on only be as
         inexact as eager mode. With numerics `paper` nothing changes, because there the larger error is allowed for
         other reasons too."""
         if self.numerics == "paper":
@@ -138,19 +142,21 @@ class Judge:
             self.profiler.outputs.take_own_errors(self._base())
 
     def baseline(self, which: str) -> Answer:
-        """The time of the reference in eager mode or under torch.compile, as `Profiler.baseline` returns it: `ms`, or
-        `failure`."""
+        """Times the reference in eager mode or under torch.compile (`which`: "eager" or "compile"). Returns a dict with
+        the time `ms` and more, or with `failure`. Later time limits for candidates depend on `ms`."""
         with self._lock.shared():
             answer = self.profiler.baseline(which)
         self._timeout = max(self._least_timeout, 200 * answer.get("ms", 0.0) * 1e-3)
         return answer
 
     def verify(self, plan: dict[str, Any], binary: bytes, key: str, tier: str) -> Answer:
-        """Returns outcome, message, and accuracy or mismatch. The full tier tries all cases, with newly drawn ones; the
-        quick tier tries one sample of the declared inputs; the tier `verify` tries two.
+        """Compares a candidate's outputs with the reference's. Returns a dict with `outcome`, `message`, and
+        `accuracy`, `sizes` and `elsewhere` if it is correct, otherwise `mismatch` (may be None). The full tier tries
+        all cases, with newly drawn inputs; the quick tier tries one sample of the declared inputs; the tier `verify`
+        tries two.
 
         The declared sizes come first. A candidate that fails at other sizes only is correct with `sizes` "declared",
-        and `elsewhere` says how it failed there; cheating at any size counts.
+        and `elsewhere` says how it failed there; cheating at any size counts. `key` identifies plan and binary.
         """
         cases = self._cases(tier)
         declared = [case for case in cases if case.dims is None]
@@ -177,8 +183,9 @@ class Judge:
     def _try_others(
         self, plan: dict[str, Any], binary: bytes, key: str, cases: list[Case], tried: VerifiedCases
     ) -> tuple[VerifiedCases, str]:
-        """Verify at other sizes than the declared ones. Returns `tried` with these cases added, and a text that says
-        how the candidate failed ("" if it did not). Raises IncorrectOutput for cheating."""
+        """Verifies a candidate on `cases`, which have other sizes than the declared ones. Returns `tried` with these
+        cases added, and a text that says how the candidate failed ("" if it did not; otherwise `tried` is as before).
+        Raises IncorrectOutput for cheating."""
         if not cases:
             return tried, ""
         try:
@@ -194,8 +201,8 @@ class Judge:
     def _try(
         self, plan: dict[str, Any], binary: bytes, key: str, cases: list[Case], tried: VerifiedCases
     ) -> VerifiedCases:
-        """Verify a candidate on `cases`. Returns `tried` with these cases added. Raises IncorrectOutput and
-        CandidateFailure."""
+        """Verifies a candidate on `cases`. Adds them to `tried` and returns it. Raises IncorrectOutput for wrong
+        outputs or cheating, and CandidateFailure if the runner crashes, hangs or fails."""
         loaded = self._load(plan, binary, key)
         for case in cases:
             shapes = self._verify_case(loaded.runner, plan, case, tried.errors)
@@ -233,8 +240,8 @@ class Judge:
         measurement: MeasurementNumber = ONLY_MEASUREMENT,
         full: FullComparison = FULL,
     ) -> Answer:
-        """Returns outcome, message and timing. Refuses impossible times, and outputs that differ from those that were
-        verified.
+        """Times a candidate that has been verified. Returns a dict with `outcome`, `message` and the timing; the
+        outcome is a failure if a time is impossible, or if outputs differ from those that were verified.
 
         A repeated `measurement` adds to the rounds of the previous one (repeated_measurement.py).
         """
@@ -257,8 +264,9 @@ class Judge:
             return self._failed(failed)
 
     def _require_own(self, runner: RunnerClient, plan: dict[str, Any]) -> None:
-        """Raise IncorrectOutput if PyTorch does work that the candidate should do. Only a plan with residual calls on
-        the CPU is checked: there the kernels share a process with PyTorch, and only the declared calls may use it."""
+        """Raises IncorrectOutput (cheating) if PyTorch does work that the candidate should do. Only a plan with
+        residual calls (operators left to PyTorch) on the CPU is checked: there the kernels share a process with
+        PyTorch, and only the declared calls may use it."""
         if not plan.get("residual") or self.command.target != "cpu":
             return
         seen = runner.request({"op": "trace"}, self._timeout).get("operators")
@@ -266,9 +274,9 @@ class Judge:
             raise IncorrectOutput("cheating", f"PyTorch computes inside a kernel: {', '.join(map(str, seen))[:200]}")
 
     def release(self) -> RunnerClient | None:
-        """Close the judge, but return its runner if that can serve the next task, else None. Only a runner on a GPU
-        may, because no code of a candidate ran on its host side. Starting a runner, and importing torch there for
-        residual calls, takes longer than opening a task."""
+        """Closes the judge, and returns its runner if that can serve the next task, else None. Only a runner on a GPU
+        may, because no code of a candidate ran on its host side. It is kept because starting a runner, and importing
+        torch there for residual calls, takes longer than opening a task."""
         runner = self._loaded.runner if self._loaded else self._spare
         if runner is None or self.command.target != "cuda" or self._imports or runner.process.poll() is not None:
             self.close()
@@ -286,7 +294,7 @@ class Judge:
         return runner
 
     def close(self) -> None:
-        """End all runners and free the shared memory."""
+        """Ends all runners and frees the shared memory."""
         for runner in (self._spare, self._loaded.runner if self._loaded else None):
             if runner:
                 runner.close()
@@ -308,8 +316,8 @@ class Judge:
     def _verify_case(
         self, runner: RunnerClient, plan: dict[str, Any], case: Case, errors: WorstErrors
     ) -> tuple[tuple[int, ...], ...] | None:
-        """Verify a candidate on one case and add its errors to `errors`. Returns the shapes of the inputs; None if the
-        case does not apply.
+        """Verifies a candidate on one case and adds its errors to `errors`. Returns the shapes of the inputs; None if
+        the case does not apply. Raises IncorrectOutput or CandidateFailure.
 
         A case's tensors are freed at the end of this call: those of two cases do not fit into memory if they are large.
         """
@@ -326,8 +334,8 @@ class Judge:
         return self._expected(self._base_case)
 
     def _expected(self, case: Case) -> ExpectedOutputs:
-        """The inputs of a declared case with their expected outputs, which are kept for the next candidate unless they
-        are large."""
+        """Returns the inputs of a declared case with their expected outputs. They are kept for the next candidate
+        unless they are large."""
         if case in self._kept:
             return self._kept[case]
         expected = expect(self.task, case, as_compiled=True)
@@ -338,9 +346,10 @@ class Judge:
         return expected
 
     def _load(self, plan: dict[str, Any], binary: bytes, key: str) -> LoadedCandidate:
-        """Load a candidate into a runner, unless it is loaded already. On the CPU the runner is a new process.
+        """Loads a candidate into a runner, unless it is loaded already. On the CPU the runner is a new process.
 
-        On CUDA the process is kept between candidates, because no code of a candidate runs on its host side.
+        On CUDA the process is kept between candidates, because no code of a candidate runs on its host side. `key`
+        identifies plan and binary.
         """
         if self._loaded and self._loaded.key == key and self._loaded.runner.process.poll() is None:
             return self._loaded

@@ -19,7 +19,9 @@ LEAST_TORCH = (2, 9)
 
 
 class Worker:
-    """State of one worker: at most one open task and its judge."""
+    """State of one worker: at most one open task and its judge. Each public method with `params` and `blobs` answers
+    one request of the protocol (docs/architecture.md): it gets the request's parameters and binary attachments, and
+    returns the result."""
 
     def __init__(self) -> None:
         self._task: Any = None
@@ -33,7 +35,8 @@ class Worker:
         self.tell_stage: Callable[[str], None] = lambda stage: None
 
     def hello(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """The versions of the protocol, Python, torch and CUDA. Raises TaskError torch_missing or torch_too_old."""
+        """Imports torch and returns the versions of the protocol, Python, torch and CUDA, and facts about this process.
+        Raises TaskError torch_missing or torch_too_old."""
         from .measuring.compiled import use_own_cache
         from .process import pinning
         from .process.worker_errors import TaskError
@@ -70,7 +73,8 @@ class Worker:
         }
 
     def open_task(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Load the module and its inputs, export the graph, and create a judge. Closes the previous task."""
+        """Loads the module and its inputs, exports the graph, and creates a judge; returns `{"graph", "facts"}`. Closes
+        the previous task. Raises TaskError for whatever is wrong with the task."""
         from .device_lock import DeviceLock
         from .freeform.judge import FreeformJudge
         from .judge import Judge
@@ -112,21 +116,23 @@ class Worker:
         return {"graph": self._task.graph, "facts": self._task.facts}
 
     def prepare(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Fill the memory that timing needs, and compile if `which` is "compile", so that a later `baseline` or
-        `profile` only measures."""
+        """Fills the memory that timing needs, and compiles the module if `which` is "compile", so that a later
+        `baseline` or `profile` only measures."""
         self._opened().prepare(params["which"])
         return {}
 
     def baseline(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Time of the reference in the mode `which`: eager or compile."""
+        """Times the reference in the mode `which` ("eager" or "compile"). Returns `ms`, or `failure`."""
         return dict(self._opened().baseline(params["which"]))
 
     def verify(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Verify a candidate, whose binary is the first blob."""
+        """Compares a candidate's outputs with the reference's. `params` has `plan`, `key` (identifies the candidate)
+        and `tier`; the first blob is the binary."""
         return dict(self._opened().verify(params["plan"], blobs[0], params["key"], params["tier"]))
 
     def profile(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Time a verified candidate, whose binary is the first blob."""
+        """Times a verified candidate. `params` has `plan`, `key` (identifies the candidate) and `tier`; the first blob
+        is the binary. The result also has `waited`, the judge's total seconds of waiting for the device."""
         from .measuring.tiers.full_tier import FullComparison
 
         judge = self._opened()
@@ -138,13 +144,13 @@ class Worker:
         }
 
     def time_applied(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Times of the user's class with and without its applied kernels."""
+        """Times the user's class with and without its applied kernels."""
         from .applied_checks.applied_timing import time_applied
 
         return time_applied(params, self._module)
 
     def compile_ahead(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Run the module under torch.compile once, only to fill inductor's cache folder. Closes the previous task."""
+        """Runs the module under torch.compile once, only to fill inductor's cache folder. Closes the previous task."""
         from .opening.compile_ahead import compile_ahead
 
         self.close_task({}, ())
@@ -152,20 +158,23 @@ class Worker:
         return {}
 
     def import_file(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Only import the file of a task, for a request `time_applied` that will follow."""
+        """Imports the file of a task, and only that: the request `time_applied` that follows then need not import
+        it."""
         from .user_module.loading import load_module
 
         self._module = load_module(params["task"])
         return {}
 
     def pick_binary(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """The name of the binary that the loader of an applied package picks on this machine."""
+        """Returns the file name of the binary that the loader of an applied package picks on this machine, or the
+        problem if none fits."""
         from .applied_checks.applied_check import pick_binary
 
         return pick_binary(params)
 
     def open_applied(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Open the original of an applied class. Closes the previous task or class; loads no generated code."""
+        """Opens a class with applied kernels, without the kernels. Closes the previous task or class; loads no
+        generated code."""
         from .applied_checks.applied_check import AppliedModule
 
         self.close_task({}, ())
@@ -173,12 +182,13 @@ class Worker:
         return {}
 
     def check_applied(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Call the applied class with its kernels. Returns whether they ran, whether the values equal the original's,
-        and times."""
+        """Calls the class of `open_applied` with its kernels. Returns whether they ran, whether the values equal the
+        original's, and times if `timing` is set."""
         return dict(self._applied.check(params["timing"]))
 
     def free_wins(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """The free wins that may apply to the open task: name, code and whether it is costly to try, for each."""
+        """Returns, in `offered`, the changes without a kernel (such as TF32) that may make the open task faster: name,
+        line of code, and whether it takes long to try."""
         from .free_wins.free_wins import FreeWins
 
         opened = self._opened()
@@ -186,12 +196,12 @@ class Worker:
         return {"offered": self._free.offered()}
 
     def free_win(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Errors and times of the changes in `names`, applied together."""
+        """Applies the changes in `names` together; returns their errors and times. `free_wins` has to come first."""
         return dict(self._free.measure(params["names"], params["seconds"]))
 
     def calibrate(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Measure the limits of this device: memory bandwidths, on a CPU also the rate of float32 products and the
-        usable cache."""
+        """Measures the limits of a device: memory bandwidths, on a CPU also the rate of float32 products and the usable
+        cache."""
         from .measuring.calibrate import calibrate
         from .process.gpu_share import lift_share
 
@@ -204,7 +214,8 @@ class Worker:
         return rates
 
     def profile_lines(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Measure the time of each line of the class's own methods. Closes the previous task."""
+        """Measures the time of each line of the class's own methods; returns `lines`, `ms` and more. Closes the
+        previous task."""
         from .lines.line_profile import profile_lines
         from .measuring.roofline import Roofline
 
@@ -222,7 +233,7 @@ class Worker:
         return try_inputs(params["tasks"], "cpu")
 
     def close_task(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """End runners and free memory. The process keeps its imports for the next task."""
+        """Ends runners and frees the memory of the open task. The process keeps its imports for the next task."""
         opened = self._task is not None
         self._close()
         dynamo = sys.modules.get("torch._dynamo")
@@ -251,20 +262,20 @@ class Worker:
         self._task = self._judge = self._free = self._applied = self._module = None
 
     def give_back(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Free memory that is not needed until the next task, as an idle worker does by itself."""
+        """Frees memory that is not needed until the next task, as an idle worker does by itself."""
         idle.give_back()
         return {}
 
     def end(self) -> None:
-        """Close everything after the last request. Memory is not freed: the process ends."""
+        """Closes the task and ends the runners after the last request. Memory is not freed: the process ends."""
         self._close()
         if self._runner is not None:
             self._runner.close()
 
     @property
     def is_open(self) -> bool:
-        """Whether something is open, such as a task, whose compiled code would be lost if the worker freed its
-        caches."""
+        """Whether a task or a class is open. Then an idle worker must not free its caches, because compiled code would
+        be lost."""
         return any(one is not None for one in (self._task, self._applied, self._module))
 
     def _opened(self) -> Any:
@@ -274,7 +285,8 @@ class Worker:
 
 
 def answer(worker: Worker, message: Params, blobs: tuple[bytes, ...]) -> Params:
-    """The answer to one request: its result, or an error with kind, message, next step and detail."""
+    """Carries out one request and returns its answer without the id: `{"result": …}`, or `{"error": …}` with kind,
+    message, next_step and detail. Raises nothing but what is no Exception."""
     from .process.worker_errors import TaskError, broken_device
 
     methods: dict[str, Callable[[Params, tuple[bytes, ...]], Params]] = {
@@ -318,8 +330,8 @@ def answer(worker: Worker, message: Params, blobs: tuple[bytes, ...]) -> Params:
 
 
 def _device(target: str, number: int) -> str:
-    """The device's name in PyTorch. On a GPU that workers share, this also limits the process to its share from now
-    on."""
+    """Returns the device's name in PyTorch, such as "cuda:0". On a GPU that workers share, this also limits the process
+    to its share of the memory from now on."""
     from .process.gpu_share import keep_to_share
 
     device = f"cuda:{number}" if target == "cuda" else "cpu"
@@ -352,7 +364,8 @@ def _tell_stage(sink: BinaryIO, request: Any, stage: str) -> None:
 
 
 def serve(source: BinaryIO, sink: BinaryIO) -> int:
-    """Answer requests until the stream ends or `shutdown` comes."""
+    """Answers requests from `source` on `sink` until the stream ends or a request `shutdown` comes. Returns the exit
+    status, 0."""
     worker = Worker()
     while True:
         if not worker.is_open:
@@ -367,7 +380,7 @@ def serve(source: BinaryIO, sink: BinaryIO) -> int:
 
 
 def main() -> NoReturn:
-    """Redirect the user's prints away from the protocol's pipe, serve, and end the process."""
+    """Redirects the user's prints from stdout, which carries the protocol, to stderr; serves; and ends the process."""
     sink = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     source = os.fdopen(os.dup(0), "rb")

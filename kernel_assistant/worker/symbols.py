@@ -1,4 +1,4 @@
-"""Integer expressions over free dimensions: converts torch's symbolic sizes to text, and computes the value of an
+"""Converts torch's symbolic sizes to text, as integer expressions over named dimensions, and computes the value of an
 expression.
 
 An expression has integers, names, `+ - * //` and parentheses; a divisor is a positive integer. Torch's expressions are
@@ -22,11 +22,11 @@ _BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
 
 
 class InexpressibleError(ValueError):
-    """A size that cannot be written as an expression, e.g. one that depends on values."""
+    """Something in a module that a graph cannot express, such as a size that depends on the values of a tensor."""
 
 
 class Symbols:
-    """Names of torch's symbols, in order of first appearance: B, B2, B3."""
+    """Gives names to torch's symbols, in order of first appearance: B, B2, B3."""
 
     def __init__(self) -> None:
         self._names: dict[Any, str] = {}
@@ -36,7 +36,7 @@ class Symbols:
         return list(self._names.values())
 
     def add(self, size: Any) -> None:
-        """Give a name to every symbol of `size` (an int or a SymInt)."""
+        """Gives a name to every symbol of `size` (an int or a SymInt) that has none."""
         for symbol in sorted(_tree(size).free_symbols, key=str) if not isinstance(size, int) else []:
             self._names.setdefault(symbol, "B" if not self._names else f"B{len(self._names) + 1}")
 
@@ -44,14 +44,15 @@ class Symbols:
         return self._names.get(symbol)
 
     def text(self, size: Any) -> str:
-        """`size` as the text of an expression. Raises InexpressibleError."""
+        """Returns `size`, an int or a SymInt, as the text of an expression, such as "B*16". Raises InexpressibleError
+        if it has other operations or symbols without a name."""
         if isinstance(size, int):
             return str(int(size))
         return self._sum(_tree(size))
 
     def value(self, size: Any, dims: Mapping[str, int]) -> int:
-        """The value of `size`, an int or any symbolic size of torch, for the dimensions `dims`. Raises
-        InexpressibleError if it depends on values of tensors."""
+        """Returns the value of `size`, an int or any symbolic size of torch, if the dimensions have the sizes `dims`.
+        Raises InexpressibleError if it depends on values of tensors."""
         if isinstance(size, int):
             return int(size)
         tree = _tree(size)
@@ -97,13 +98,14 @@ class Symbols:
 
 
 def evaluate_size(text: str, dims: Mapping[str, int]) -> int:
-    """Value of an expression, e.g. `evaluate_size("B*16", {"B": 8}) == 128`."""
+    """Returns the value of an expression, e.g. `evaluate_size("B*16", {"B": 8}) == 128`. Raises ValueError if it has
+    other names or operations."""
     return _evaluate(ast.parse(text, mode="eval").body, dims)
 
 
 def solve_dims(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Dimensions by name, computed from pairs (expression, size). Each expression is linear in at most one name. Raises
-    ValueError if the pairs contradict each other."""
+    """Returns the sizes of dimensions by name, computed from pairs (expression, size). Each expression must be linear
+    in at most one name. Raises ValueError if the pairs contradict each other or leave a name without a size."""
     pairs, dims = list(pairs), dict[str, int]()
     for text, size in pairs:
         names = {node.id for node in ast.walk(ast.parse(text, mode="eval")) if isinstance(node, ast.Name)}
@@ -132,7 +134,7 @@ def _evaluate(node: ast.expr, dims: Mapping[str, int]) -> int:
 
 
 def _tree(size: Any) -> Any:
-    """The sympy tree of a SymInt."""
+    """Returns the sympy tree of a SymInt. Raises InexpressibleError for anything else."""
     try:
         return size.node.expr
     except AttributeError as error:

@@ -43,8 +43,9 @@ class Pollable(Protocol):
 
 @dataclass
 class Child:
-    """A forked worker. `client` is None once the client has closed its connection, `status` (negative: a signal) is
-    None until the worker has ended."""
+    """A forked worker. `process` becomes readable when it has ended. `client` is the connection to the client that
+    asked for it, None once the client has closed it; `status` (negative: a signal) is None until the worker has
+    ended."""
 
     pid: int
     process: Pollable
@@ -53,7 +54,8 @@ class Child:
 
 
 class Template:
-    """Clients come from `source`: a socket that listens, or one over which a single process sends connections.
+    """Forks workers for its clients, which connect to `source`: a socket that listens, or one over which a single
+    process sends connections.
 
     On its connection a client sends a request (`ForkOrder`) and gets `{"pid"}` from the child, then `{"status"}` when
     the child has ended. The child is not reaped before the client closes the connection, so its process id is not
@@ -67,8 +69,8 @@ class Template:
         self._watched: dict[Pollable, Callable[[], ForkOrder | None]] = {source: partial(self._accept, source)}
 
     def serve(self) -> ForkOrder | None:
-        """Serve clients. Returns the `ForkOrder` in a forked child; None in the template when it ends, because it has
-        no children and was idle, or because its sources are closed.
+        """Serves clients. In a forked child, returns the `ForkOrder` that the child has to carry out. In the template,
+        returns None when it ends: it had no children and no request for the idle time, or its sources are closed.
         """
         while self._watched:
             ready = self._ready()
@@ -82,8 +84,8 @@ class Template:
         return None
 
     def _ready(self) -> list[Pollable]:
-        """The sockets and processes with an event. Empty if the template has had no children and no event for its idle
-        time."""
+        """Waits for events. Returns the sockets and processes that have one; empty if the template has had no children
+        and no event for its idle time."""
         poll = select.poll()
         for watched in self._watched:
             poll.register(watched.fileno(), select.POLLIN)
@@ -92,7 +94,8 @@ class Template:
         return [watched for watched in self._watched if watched.fileno() in ready]
 
     def _accept(self, source: socket.socket) -> None:
-        """Accept a connection and watch it for a request. If no more connections will come over `source`, close it."""
+        """Accepts a connection and waits for its request from now on. If no more connections will come over `source`,
+        closes it."""
         client = _accepted(source) if _listens(source) else _handed(source)
         if client is not None:
             client.settimeout(REQUEST_SECONDS)
@@ -102,8 +105,8 @@ class Template:
             source.close()
 
     def _fork(self, client: socket.socket) -> ForkOrder | None:
-        """Receive a client's request and fork a worker. Returns the `ForkOrder` in the child, None in the template. If
-        there is no fork, the client gets no answer and starts its worker itself."""
+        """Receives a client's request and forks a worker. Returns the `ForkOrder` in the child, None in the template.
+        If there is no fork, the client gets no answer and starts its worker itself."""
         del self._watched[client]
         order = receive(client)
         if order is None:
@@ -142,7 +145,7 @@ class Template:
                 send(child.client, {"status": child.status})
 
     def _abandoned(self, child: Child) -> None:
-        """Forget a client that has closed its connection. If the worker still runs then, its input has ended, so it
+        """Removes a client that has closed its connection. If the worker still runs then, its input has ended, so it
         will end too.
         """
         client, child.client = child.client, None
@@ -163,7 +166,7 @@ class Template:
 
 
 def main(descriptor: int, idle_seconds: float) -> int:
-    """Run the template on the socket `descriptor`, until it has had no children for `idle_seconds`. Returns the exit
+    """Runs the template on the socket `descriptor`, until it has had no children for `idle_seconds`. Returns the exit
     status of the template, or of a worker that was forked from it."""
     source = socket.socket(fileno=descriptor)
     if _listens(source) and os.fork():
@@ -198,8 +201,9 @@ def _import() -> None:
 
 @contextmanager
 def devices_counted_elsewhere() -> Iterator[None]:
-    """Within the block, a child process counts the CUDA devices: asking the driver starts a thread, opens devices, and
-    makes CUDA unusable in forks of this process. (torch's inductor asks during import, to choose how it times.)"""
+    """Within the block, torch counts the CUDA devices in a child process: asking the driver starts a thread, opens
+    devices, and makes CUDA unusable in forks of this process. (torch's inductor asks during import, to choose how it
+    times.)"""
     from torch import _C
 
     if not hasattr(_C, COUNT_DEVICES):
@@ -214,7 +218,7 @@ def devices_counted_elsewhere() -> Iterator[None]:
 
 
 def _in_a_child(count: Callable[[], int]) -> int:
-    """The result of `count`, which is run in a child process; 0 if it fails there."""
+    """Returns the result of `count`, which is called in a child process; at most 255, and 0 if it fails there."""
     child = os.fork()
     if child == 0:
         devices = 0
@@ -226,15 +230,15 @@ def _in_a_child(count: Callable[[], int]) -> int:
 
 
 def _is_fit(source: socket.socket) -> bool:
-    """Whether a fork of this process would behave like a new process: one thread, no children, no other open
-    descriptors."""
+    """Whether a fork of this process would behave like a new process: it has one thread, no children, and no open
+    descriptors but 0 to 2 and `source`."""
     held = {0, 1, 2, source.fileno()}
     descriptors = {int(name) for name in os.listdir("/proc/self/fd") if _is_open(name)}
     return _has_one_thread() and not _has_children() and descriptors == held
 
 
 def _process(pid: int) -> Pollable:
-    """A file that becomes readable when the process `pid` has ended."""
+    """Returns a file that becomes readable when the process `pid` has ended (a pidfd)."""
     descriptor = int(ctypes.CDLL(None, use_errno=True).syscall(PIDFD_OPEN, pid, 0))
     if descriptor < 0:
         raise OSError(ctypes.get_errno(), "pidfd_open")
@@ -264,7 +268,8 @@ def _listens(source: socket.socket) -> bool:
 
 
 def _accepted(source: socket.socket) -> socket.socket | None:
-    """Accept a connection. Returns None for a connection of another user, and for one that has closed already."""
+    """Accepts a connection and returns it. Returns None for a connection of another user, and for one that has closed
+    already."""
     try:
         client, _ = source.accept()
     except OSError:
@@ -277,7 +282,7 @@ def _accepted(source: socket.socket) -> socket.socket | None:
 
 
 def _handed(source: socket.socket) -> socket.socket | None:
-    """A connection that the other process has sent over `source`; None if no more will come."""
+    """Returns a connection that the other process has sent over `source`; None if no more will come."""
     try:
         _, descriptors, _, _ = socket.recv_fds(source, 1, 1, socket.MSG_CMSG_CLOEXEC)
     except OSError:

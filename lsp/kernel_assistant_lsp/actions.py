@@ -1,4 +1,4 @@
-"""Code actions for the module classes in a range of a document. Pure."""
+"""Code actions (the editor's menu of commands) for the module classes in a range of a document. Pure functions."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def actions(
     running: Mapping[str, EditorJob],
     abilities: ClientCapabilities,
 ) -> list[CodeAction]:
-    """Return the code actions of the innermost class around `where`. `states` and `running` map class names to the
-    state and to the active job. Actions that are not possible now are disabled, or left out if the client cannot show
-    disabled actions."""
+    """Returns the code actions of the innermost class around `where`. `known` has the document's classes and syntax
+    errors; `states` and `running` map class names to the state and to the active job. Actions that are not possible now
+    are disabled, or left out if the client cannot show disabled actions."""
     chosen = innermost(snapshot, where, known.classes)
     if chosen is None:
         return []
@@ -61,15 +61,16 @@ def actions(
 
 
 def innermost(snapshot: Snapshot, where: Range, classes: Iterable[ModuleClass]) -> ModuleClass | None:
-    """Return the class that contains the start of `where`; if classes are nested, the innermost one."""
+    """Returns the class that contains the start of `where`, the innermost one of nested classes; None if there is
+    none."""
     line = where.start.line + 1
     around = [one for one in classes if one.line <= line <= one.end_line]
     return max(around, key=lambda one: one.line, default=None)
 
 
 def resolved(action: CodeAction, snapshot: Snapshot, classes: Iterable[ModuleClass], *, versioned: bool) -> CodeAction:
-    """Return `action` with its edit filled in if it is the action that ignores a class; every other action is
-    returned unchanged."""
+    """Fills in the edit of the action that hides a class from lenses, for `codeAction/resolve`; every other action is
+    returned unchanged. With `versioned`, the edit names the document's version."""
     data = action.data if isinstance(action.data, Mapping) else {}
     if action.edit is not None or data.get("do") != "ignore":
         return action

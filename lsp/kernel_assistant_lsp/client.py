@@ -11,8 +11,10 @@ from lsprotocol import types
 
 @dataclass(frozen=True)
 class ClientCapabilities:
-    """The capabilities of the client. `job_events`: the client shows jobs itself and wants the notifications
-    `kernelAssistant/job` and `kernelAssistant/status`."""
+    """The capabilities of the client, each False if the client lacks it. `job_events`: the client shows jobs itself (as
+    our VS Code extension does) and wants the notifications `kernelAssistant/job` and `kernelAssistant/status`.
+    `work_done`: it shows the protocol's progress displays. `versioned_edits`: its edits may name the document's
+    version."""
 
     job_events: bool = False
     work_done: bool = False

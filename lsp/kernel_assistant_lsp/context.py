@@ -95,8 +95,8 @@ class Context:
         return self.configuration.settings(path)
 
     def outline(self, snapshot: Snapshot) -> Outline:
-        """Return the outline of a document (its module classes and syntax errors) as far as it is known. A long text is
-        not parsed for this."""
+        """Returns the outline of a document: its module classes and syntax errors. A long text is not parsed for this:
+        its last outline is returned, with moved line numbers."""
         if not snapshot.is_python:
             return Outline()
         others = self.documents.other_cells(snapshot)
@@ -112,16 +112,16 @@ class Context:
         return self.outline(snapshot)
 
     def states(self, path: Path) -> Mapping[str, ClassState]:
-        """Return a map from class name to state for one file. Kernels that the next save deletes do not count as
-        unused."""
+        """Returns a map from class name to state for one file. A class whose kernels will be deleted at the next save
+        does not count as one with unused kernels."""
         states, going = self.history.of(path).states, self.undone_when_saved.get(path)
         if not going:
             return states
         return {name: replace(one, unused=one.unused and name not in going) for name, one in states.items()}
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run `work` as a task and keep a reference to the task, because the event loop itself has only a weak
-        reference."""
+        """Runs `work` as a task in the background and logs its exception. Keeps a reference to the task, because the
+        event loop itself has only a weak one."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -184,9 +184,9 @@ class Context:
             return False
 
     async def first_history(self, snapshot: Snapshot) -> None:
-        """Wait until the history of a file was read and its running jobs are followed. Otherwise a server that has
-        just started would offer to optimize classes with applied kernels, and show jobs of other servers as
-        interrupted."""
+        """Waits until the history of a file was read and its running jobs are followed. Without this wait, a server
+        that has just started would offer to optimize classes with applied kernels, and would show jobs of other servers
+        as interrupted."""
         first = self._first.get(snapshot.path)
         if first is None:
             first = self._first[snapshot.path] = asyncio.create_task(self._read_history(snapshot))
@@ -206,7 +206,8 @@ class Context:
             return await in_thread(lambda: self.parses.parse(snapshot))
 
     async def _publish(self, snapshot: Snapshot) -> None:
-        """Publish the hints of a document as diagnostics, or an empty list if they are switched off."""
+        """Sends the hints (advice about slow code) of a document to the client as diagnostics; an empty list if they
+        are switched off."""
         diagnostics: list[types.Diagnostic] = []
         if self.configuration.is_on(snapshot.path, "diagnostics"):
             diagnostics = await in_thread(lambda: hints(snapshot, self.history, self.configuration))
@@ -254,8 +255,8 @@ class Context:
         return self.documents.opened(snapshot.uri) is snapshot
 
     async def changed_since(self, snapshot: Snapshot) -> None:
-        """Wait until the document has changed, for two seconds at most: the client sends an edit that it has accepted
-        as a change."""
+        """Waits until the text of the document differs from `snapshot`, for two seconds at most. After accepting an
+        edit, the client sends the new text as a change."""
         for _ in range(_PATIENCE):
             if not self.is_current(snapshot):
                 return

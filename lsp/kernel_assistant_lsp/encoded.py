@@ -1,4 +1,4 @@
-"""A result that is already encoded as JSON."""
+"""A result of a request that is encoded as JSON already, because encoding many lenses is slow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hints of a document on this machine. Call the functions in a thread."""
+"""The hints (advice about slow code) of a document, for the device of this machine. Call the functions in a thread."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from kernel_assistant_lsp.text.snapshot import Snapshot
 
 
 def hints(snapshot: Snapshot, history: History, configuration: Configuration) -> list[Diagnostic]:
-    """Return the hints of a document. Rules that need a device give no hints if there is none. Left out are hints
-    that the setting `ignore_hints` names, and hints in classes with applied kernels, whose slow code does not run.
-    """
+    """Returns the hints of a document as diagnostics. Rules that need a device give no hints if there is none. Leaves
+    out the hints that the setting `ignore_hints` names, and those in classes with applied kernels, whose slow code does
+    not run."""
     try:
         ignored = configuration.settings(snapshot.path).ignore_hints
     except KernelAssistantError:

@@ -1,6 +1,5 @@
-"""The facts about the classes of each file, from the store and from applied packages. They are read in threads and
-cached for requests.
-"""
+"""The states, jobs and line profiles of the classes of each file, from the store and from applied packages. They are
+read in threads and cached for requests."""
 
 from __future__ import annotations
 
@@ -22,9 +21,8 @@ _MOST = 50
 
 @dataclass(frozen=True)
 class ClassHistory:
-    """The history of one file: `states` and the newest `profiles` by class name, and the job `rows` that hovers show,
-    newest first.
-    """
+    """The stored facts about one file: `states` and the newest line `profiles`, both by class name, and the newest job
+    of each class (`rows`), which hovers show."""
 
     states: Mapping[str, ClassState] = field(default_factory=dict)
     profiles: Mapping[str, LineProfile] = field(default_factory=dict)
@@ -70,8 +68,8 @@ class History:
         return True
 
     def changed_by_others(self, seen: tuple[int, int]) -> tuple[int, int]:
-        """Return a pair that differs from `seen` if another process has written to the store or reported calls of
-        applied kernels."""
+        """Returns (version of the store, time of the last report of call counts). The pair differs from `seen`, an
+        earlier pair, if another process has written to the store or reported calls of applied kernels."""
         reported = self._counters_dir.stat().st_mtime_ns if self._counters_dir.is_dir() else 0
         return (self.store.data_version() if self._there() else seen[0]), reported
 

@@ -42,8 +42,8 @@ RENAMES: dict[str, Any] = {"filters": [{"pattern": {"glob": "**/*.py", "matches"
 
 @dataclass(frozen=True)
 class InitialRequest:
-    """The first message of the client. `identity` is the id of the answered `initialize` request, None if the message
-    was another one. `stdin` yields this message again and everything after it."""
+    """The first message of the client. `identity` is the id of the `initialize` request that was answered; None if the
+    message is another one. `stdin` yields this message again and everything after it."""
 
     identity: int | str | None
     stdin: ReplayedStream
@@ -68,7 +68,7 @@ class ReplayedStream:
 
 
 def greet(stdin: BinaryIO, stdout: BinaryIO, version: str) -> InitialRequest:
-    """Wait for the first message and answer it if it is an `initialize` request."""
+    """Waits for the client's first message, and answers it if it is an `initialize` request."""
     read, body = _first_message(stdin)
     identity = None
     try:

@@ -40,8 +40,8 @@ def lenses(
     states: Mapping[str, ClassState],
     running: Mapping[str, EditorJob],
 ) -> list[CodeLens]:
-    """Return the lenses of every class that can be optimized and is not ignored. `running` maps class names to active
-    jobs."""
+    """Returns the lenses of every class that can be optimized and that no comment hides. `known` has the document's
+    classes and syntax errors; `running` maps class names to active jobs."""
     code_lenses: list[CodeLens] = []
     for one, line, character in _shown(snapshot, known):
         state, job = states.get(one.name, _NONE), running.get(one.name)
@@ -57,8 +57,8 @@ def encoded(
     states: Mapping[str, ClassState],
     running: Mapping[str, EditorJob],
 ) -> str:
-    """Return `lenses` as JSON. The JSON is built from strings, since building and encoding a thousand lens objects
-    takes a tenth of a second, and editors ask at every keystroke. The lenses of most classes come from a cache."""
+    """Returns `lenses` as JSON text. It is put together from strings, with a cache for most classes: building and
+    encoding a thousand lens objects takes a tenth of a second, and editors ask at every keystroke."""
     texts: list[str] = []
     for one, line, character in _shown(snapshot, known):
         fault, state, job = known.fault_of(one), states.get(one.name), running.get(one.name)
@@ -85,8 +85,8 @@ def _texts(commands: Iterable[Command]) -> tuple[str, ...]:
 
 
 def _shown(snapshot: Snapshot, known: Outline) -> Iterator[tuple[ModuleClass, int, int]]:
-    """Yield each class that has lenses, with the line and the character at which it begins, so that its lenses are
-    indented in the same way."""
+    """Yields (class, line, character) for each class that has lenses. The position is where the class statement begins,
+    so that its lenses have the same indentation."""
     silent, starts = MARK in snapshot.text, snapshot.starts
     for one in known.classes:
         if one.addressable and not (silent and ignored(snapshot, one)):
@@ -181,14 +181,16 @@ def _of_result(state: ClassState, argument: dict[str, str]) -> list[Command]:
 
 
 def _in_full(state: ClassState, argument: dict[str, str]) -> list[Command]:
-    """Return the lens that starts a confirmation, if a job has an unconfirmed candidate."""
+    """Returns the lens that starts a full measurement of a job's candidate, if the candidate may have a gain that is
+    not confirmed; else []."""
     if not state.unconfirmed:
         return []
     return [_command(f"Verify in full (job {state.unconfirmed})", CONFIRM, argument, state.unconfirmed)]
 
 
 def fallback_words(state: ClassState) -> str:
-    """Describe how many calls fell back to the original; "" if no program has reported calls."""
+    """Describes how many calls ran the original instead of the kernels in the last program; "" if no program has
+    reported calls."""
     if state.kernel_calls is None:
         return ""
     left = sum(state.fallbacks.values())

@@ -44,8 +44,8 @@ def _server() -> Server:
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Return whether to log a record. Errors that the client has made are answered, and need no traceback in the
-    log."""
+    """Whether to write a record to the log. Errors of the client are left out: they are answered, and a traceback of
+    them says nothing about this server."""
     from pygls.exceptions import JsonRpcException
 
     known = record.exc_info is not None and isinstance(

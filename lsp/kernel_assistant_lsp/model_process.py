@@ -32,7 +32,8 @@ _END = object()
 
 
 class SuggestionWriter:
-    """Answers requests. It keeps the connection to the model, since connecting sends a request to the endpoint."""
+    """Answers requests for suggestions. Keeps the connection to the model between requests, because connecting sends a
+    request to the endpoint."""
 
     def __init__(self) -> None:
         self._known: tuple[Settings, ModelConnection] | None = None

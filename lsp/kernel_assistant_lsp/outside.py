@@ -1,6 +1,5 @@
-"""Watches files that change outside the editor. The client watches them, or the package `watchdog` if the client
-cannot.
-"""
+"""Watches for files that change outside the editor. The client reports the changes; if it cannot, the package
+`watchdog` does."""
 
 from __future__ import annotations
 

@@ -36,7 +36,8 @@ class Protocol(LanguageServerProtocol):
         super().__init__(server, converter)
 
     def structure_message(self, data: dict[str, Any]) -> Any:
-        """Return `data` unchanged. pygls would convert nested objects that look like messages, too."""
+        """Returns `data`, a decoded JSON message, unchanged. The base class would also convert nested objects that look
+        like messages."""
         return data
 
     def handle_message(self, message: Any) -> None:
@@ -99,8 +100,8 @@ class Protocol(LanguageServerProtocol):
 
     @contextmanager
     def ended_early_by(self, stop: Callable[[], None]) -> Iterator[None]:
-        """In this context, cancelling the current request calls `stop`, and the request answers with its partial
-        result. Without it, pygls would answer with an error and let the work go on."""
+        """During the `with` block, a cancellation of the current request calls `stop`, and the request answers with its
+        partial result. Without it, pygls would answer with an error and let the work go on."""
         identity = self.msg_id
         assert identity is not None  # a request is being handled
         self._early[identity] = stop
@@ -110,7 +111,8 @@ class Protocol(LanguageServerProtocol):
             del self._early[identity]
 
     def end_early(self) -> None:
-        """Stop the work that running requests have started, because the client has disconnected."""
+        """Stops the work that running requests have registered by `ended_early_by`, because the client has
+        disconnected."""
         for stop in list(self._early.values()):
             stop()
 
@@ -161,5 +163,6 @@ class Protocol(LanguageServerProtocol):
 
 
 def refused(message: str, data: dict[str, Any]) -> JsonRpcException:
-    """Return the error RequestFailed, for a valid request that cannot be carried out; `data` has the next step."""
+    """Returns the JSON-RPC error RequestFailed, for a valid request that cannot be carried out. `data` is sent to the
+    client and has the next step for the user."""
     return JsonRpcException(message, code=int(types.LSPErrorCodes.RequestFailed), data=data)

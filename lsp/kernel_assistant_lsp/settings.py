@@ -27,9 +27,9 @@ SWITCHES = ("lens", "inlay", "ghostText", "diagnostics")
 
 
 def flags_of(section: Mapping[str, Any]) -> dict[str, object]:
-    """Return the options for `config.resolve`. Empty settings and `auto` are left out, so that settings files and the
-    environment decide: VS Code sends its defaults, which are `auto`, as if the user had chosen them.
-    """
+    """Returns the options for `config.resolve` from the editor's settings. Empty settings and `auto` are left out, so
+    that settings files and the environment decide: VS Code sends its defaults, which are `auto`, as if the user had
+    chosen them."""
     flat = _flat(section)
     return {name: flat[key] for key, name in _NAMES.items() if flat.get(key) not in (None, "", "auto")}
 

@@ -39,6 +39,7 @@ def engines():
     endpoint.close()
 
 
+@pytest.mark.timed
 def test_auto_lets_the_shipped_model_play_first(job, shipped, monkeypatch):
     monkeypatch.setattr(registry, "SHIPPED", shipped)
     trajectory = job(seconds=12, policy="auto", episodes=2)

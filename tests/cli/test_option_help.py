@@ -99,7 +99,7 @@ def test_choices_and_defaults_are_those_of_the_code():
     from kernel_assistant_training.ppo.engines.engine import KINDS as ENGINES
     from kernel_assistant_training.ppo.rewards import SCHEMES
     from kernel_assistant_training.ppo.updates.update import BASELINES
-    from kernel_assistant_training.source import COMPOSE_SHARE, TARGETS
+    from kernel_assistant_training.source import COMPOSE_SHARE, TARGETS, TRACED_SHARE
     from kernel_assistant_training.stages.fine_tuning import TRAINERS
     from kernel_assistant_training.stages.pretrain import SHAPES
     from kernel_assistant_training.synth.sampler import LEVELS
@@ -116,4 +116,5 @@ def test_choices_and_defaults_are_those_of_the_code():
     known = [(Engine, ENGINES), (Target, TARGETS), (Clock, CLOCKS), (Profile, PROFILES), (Scheme, SCHEMES)]
     assert all(set(get_args(of)) == set(names) for of, names in known)
     assert (PretrainOptions.compose_share, PretrainOptions.target) == (COMPOSE_SHARE, TARGETS)
+    assert PretrainOptions.traced_share == TRACED_SHARE
     assert (EpisodesArguments.faults, EpisodesArguments.level) == (FAULTS, LEVELS[-1])

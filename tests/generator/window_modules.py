@@ -210,6 +210,7 @@ LAYOUT: dict[str, Case] = {
         for mode in ("constant", "reflect", "replicate", "circular")
     },
     "pad volume": case(lambda x: F.pad(x.relu(), (1, 2, 3, 1, 2, 0), mode="replicate"), VOLUME),
+    "pad by an operator's own name": case(lambda x: torch.ops.aten.replication_pad2d(x, [1, 2, 3, 1]), IMAGE),
     "pad cut": case(lambda x: F.pad(x, (1, -2), value=3.5), IMAGE),
     "pad free": case(lambda x: F.pad(x, (0, 0, 1, 0, 0, 0, 2, 1)), IMAGE),
     "differences": case(lambda x: F.pad(x, (1, 1))[..., 2:] - F.pad(x, (1, 1))[..., :-2], IMAGE),

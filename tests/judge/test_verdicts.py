@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 from bench.verdicts import FOLDER, Row, differences, judged, read, stable, verdicts_of, write
 from kernel_assistant.records import Outcome, Tier
 
-CPU = FOLDER / "cpu.jsonl"
+CPU = FOLDER / "cpu.jsonl.xz"
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +51,7 @@ def test_a_verdict_that_differs_is_named_with_both_reasons(few: Row) -> None:
 
 
 def test_a_corpus_is_read_as_it_was_written(corpus: list[Row], tmp_path: Path) -> None:
-    write(tmp_path / "cpu.jsonl", corpus)
-    assert (tmp_path / "cpu.jsonl").read_bytes() == CPU.read_bytes()
-    assert read(tmp_path / "cpu.jsonl") == corpus
+    write(tmp_path / "cpu.jsonl.xz", corpus)
+    again, before = (lzma.decompress(path.read_bytes()) for path in (tmp_path / "cpu.jsonl.xz", CPU))
+    assert again == before
+    assert read(tmp_path / "cpu.jsonl.xz") == corpus

@@ -1,4 +1,5 @@
-"""A Llama model for training. Its weights have Hugging Face's names; a token attends only to its own conversation.
+"""A Llama model for training. Its weights have Hugging Face's names; a token attends only to tokens of its own
+conversation, because a row of the batch may contain several.
 
 Computes the same as `transformers.LlamaForCausalLM` (a test compares the logits), in a form whose layers can be
 compiled one at a time.
@@ -93,7 +94,8 @@ def _block_masks(*, compiled: bool) -> Callable[..., BlockMask]:
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Mask) -> Tensor:
-    """Returns the attention (B, heads, T, d) of queries (B, heads, T, d) over keys and values (B, kv_heads, T, d)."""
+    """Returns the attention (B, heads, T, d) of queries (B, heads, T, d) over keys and values (B, kv_heads, T, d).
+    `mask` comes from `dense_mask` or `block_mask`; the latter needs compiled layers on CUDA."""
     if isinstance(mask, Tensor):
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=True)
     assert _flex_attention is not None
@@ -103,7 +105,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Mask) -> Tensor:
 
 
 class Norm(nn.Module):
-    """RMS norm, computed in float32."""
+    """RMS norm over the last dimension, computed in float32 and returned in the type of the input."""
 
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()
@@ -167,8 +169,8 @@ class Body(nn.Module):
 
 
 class Llama(nn.Module):
-    """The whole model, with weights in float32. `state_dict` has the names and shapes of a Hugging Face checkpoint with
-    tied embeddings."""
+    """The whole model, with weights in float32 and random initial values. `state_dict` has the names and shapes of a
+    Hugging Face checkpoint whose output layer shares the weights of the embedding."""
 
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()
@@ -181,13 +183,13 @@ class Llama(nn.Module):
                 nn.init.normal_(weight, std=0.02 / (math.sqrt(2 * shape.layers) if added else 1))
 
     def compile_layers(self) -> None:
-        """Compiles each layer. The layers share their code, so that one compilation serves all."""
+        """Compiles each layer with torch.compile. The layers share their code, so that one compilation serves all."""
         for layer in self.model.layers:
             layer.compile(dynamic=False)
 
     def hidden(self, tokens: Tensor, mask: Mask, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Returns the hidden states (B, T, width) after the last norm, for `tokens` (B, T). `dtype` is that of the
-        residual stream."""
+        """Returns the hidden states (B, T, width) after the last norm, for `tokens` (B, T). `mask` comes from
+        `dense_mask` or `block_mask`; `dtype` is that of the residual stream."""
         cosine, sine = rotations(self.shape, tokens.shape[1], tokens.device)
         x = self.model.embed_tokens(tokens).to(dtype)
         for layer in self.model.layers:

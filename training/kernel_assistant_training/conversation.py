@@ -21,7 +21,7 @@ _SHORT = 16
 
 @dataclass(frozen=True)
 class Tokens:
-    """The tokens of a conversation. `learned` says for each token whether the loss includes it. Only tokens that the
+    """The tokens of a conversation. `learned` says for each token whether the loss includes it; only tokens that the
     assistant writes, its end token included, can be in the loss."""
 
     ids: list[int]

@@ -36,8 +36,8 @@ Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 @dataclass(frozen=True)
 class GenerationRequest:
     """One prompt (token ids) to be answered. `temperature` 0 is greedy. At most `most` tokens are sampled, the end
-    token included. The same `seed` gives the same random numbers in any row; only rounding errors may depend on how
-    many rows run."""
+    token included. The same `seed` gives the same random numbers in any row of the batch; only rounding errors may
+    depend on how many rows the batch has."""
 
     prompt: Sequence[int]
     temperature: float = 1.0
@@ -79,8 +79,8 @@ class _Layer:
 
 
 class Decoder:
-    """Decodes up to `rows` conversations of at most `context` tokens at once; the token `end` ends a reply. Records the
-    `width` likeliest tokens of each position. Not thread-safe."""
+    """Decodes up to `rows` conversations of at most `context` tokens (rounded up to a multiple of 256) at once; the
+    token `end` ends a reply. Replies list the `width` likeliest tokens of each position (0: none). Not thread-safe."""
 
     def __init__(
         self, model: Llama, end: int, *, rows: int, context: int, device: torch.device, width: int = 0
@@ -155,8 +155,9 @@ class Decoder:
         return next((size for size in self._sizes if size >= wanted), self._sizes[-1])
 
     def _assign(self, arriving: Sequence[tuple[int, int, GenerationRequest]], assigned: list[int | None]) -> None:
-        """Assigns requests to rows. `arriving` has triples of a row, the number of its request, and the request. The
-        prompts without their last tokens go through the model together; the next decoding step reads the last tokens.
+        """Assigns requests to free rows of the batch, in `assigned` too. `arriving` has triples of a row, the number of
+        its request, and the request. Writes the keys and values of each prompt, except its last token, into the cache;
+        the next decoding step reads the last token.
         """
         longest = max(len(one.prompt) for _, _, one in arriving)
         tokens = torch.tensor([[*one.prompt, *[0] * (longest - len(one.prompt))] for _, _, one in arriving])
@@ -184,8 +185,8 @@ class Decoder:
         self._count[rows], self._live[rows] = 0, True
 
     def _close_up(self, assigned: list[int | None]) -> list[int | None]:
-        """Moves the used rows to the front and reduces the batch to the smallest size that holds them. Returns the
-        request numbers of the new rows, None for free rows."""
+        """Moves the rows that have a request to the front and reduces the batch to the smallest size that holds them.
+        Takes and returns the request number of each row, None for free rows."""
         used = [row for row, request in enumerate(assigned) if request is not None]
         size = self._size(len(used))
         rows = torch.tensor(used, device=self.device)
@@ -209,8 +210,9 @@ class Decoder:
             step()
 
     def _graph(self, rows: int, length: int) -> torch.cuda.CUDAGraph:
-        """Returns the CUDA graph of one step over `rows` rows and `length` keys; it is captured when it is first
-        needed. The warm-up step changes nothing, since no row is live then."""
+        """Returns the CUDA graph of one step over `rows` rows and `length` keys, and captures it on first use. Before
+        capturing, one step runs as a warm-up; it changes no conversation, because all rows are marked as unused
+        then."""
         if (rows, length) not in self._graphs:
             live = self._live.clone()
             self._live.zero_()
@@ -240,8 +242,8 @@ class Decoder:
             assigned[row] = None
 
     def _step(self, rows: int, length: int) -> None:
-        """Computes one more token for each live row. The other rows compute too, but their results and counters do not
-        change."""
+        """Computes one more token for each row whose reply has not ended. The other rows compute too, but their results
+        and counters do not change."""
         position, count, live = self._positions[:rows], self._count[:rows], self._live[:rows]
         each = torch.arange(rows, device=self.device)
         group = self.shape.heads // self.shape.kv_heads
@@ -270,8 +272,8 @@ class Decoder:
 
     @staticmethod
     def _chosen(logprobs: Tensor, temperature: Tensor, chance: Tensor) -> Tensor:
-        """Returns the next token of each row: the first at which the cumulative probability exceeds the row's random
-        number `chance`, or the likeliest if temperature is 0."""
+        """Returns the next token of each row, (rows,): the first at which the cumulative probability exceeds the row's
+        random number `chance` (0 to 1), or the likeliest if the row's temperature is 0."""
         heat = temperature.clamp(min=1e-3)[:, None]
         passed = (logprobs / heat).softmax(-1, dtype=torch.float64).cumsum(-1)
         drawn = (passed <= chance[:, None] * passed[:, -1:]).sum(-1)
@@ -279,7 +281,7 @@ class Decoder:
 
     def _hidden(self, tokens: Tensor, cosine: Tensor, sine: Tensor, attend: Attend) -> Tensor:
         """Returns the hidden states (B, T, width) after the last norm, for `tokens` (B, T). `attend` computes the
-        attention of a layer and writes its keys and values into the cache."""
+        attention of a layer from (number, queries, keys, values), and writes keys and values into the cache."""
         shape, x = self.shape, F.embedding(tokens, self._embedding)
         for number, layer in enumerate(self._layers):
             projected = F.linear(self._normed(x, layer.before), layer.projections)

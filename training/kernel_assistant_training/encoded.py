@@ -23,7 +23,8 @@ CHUNK = 200
 
 
 def encoded(conversations: Sequence[Conversation], processes: int = 1) -> list[Tokens]:
-    """Returns the tokens of each conversation, in order."""
+    """Returns the tokens of each conversation, in order. `processes` processes encode at once. Raises InternalError if
+    one of them dies."""
     if processes == 1:
         return _encoded(conversations)
     chunks = [conversations[first : first + CHUNK] for first in range(0, len(conversations), CHUNK)]
@@ -31,8 +32,8 @@ def encoded(conversations: Sequence[Conversation], processes: int = 1) -> list[T
 
 
 def drawn(source: Source, seed: int, count: int, processes: int = 1) -> list[Tokens]:
-    """Draws `count` conversations from `source` and returns the tokens of each. Each process has its own seed, so the
-    conversations depend on the number of processes."""
+    """Returns the tokens of `count` conversations. `source`, called with a seed, yields conversations. Each process has
+    its own seed, so the conversations depend on the number of processes. Raises InternalError if a process dies."""
     if processes == 1:
         return _drawn(source, seed, count)
     asked = [(source, 1000 * (seed + 1) + part, len(range(part, count, processes))) for part in range(processes)]
@@ -60,7 +61,7 @@ def _encoded(conversations: Sequence[Conversation]) -> list[Tokens]:
 
 def _drawn(source: Source, seed: int, count: int) -> list[Tokens]:
     """Returns the tokens of the first `count` conversations of a source. Skips conversations with more than MOST_REPLY
-    learned tokens, because the agent does not allow such a reply."""
+    tokens in the loss, because the agent does not allow such a reply."""
     encoder = Encoder(load())
     tokens = (encoder.encode(messages) for messages in source(seed))
     return list(islice((one for one in tokens if sum(one.learned) <= MOST_REPLY), count))

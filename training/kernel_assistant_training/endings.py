@@ -1,5 +1,5 @@
-"""Ends a stage's command: with an exit code, a line with the cause and a line that says what to do
-(docs/training_failures.md)."""
+"""Runs a stage's command and returns its exit code. For an expected error it prints two lines: the cause, and what to
+do (docs/training_failures.md)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from kernel_assistant_training.saving import is_full
 
 
 def ended(name: str, stage: Callable[[], None]) -> int:
-    """Calls `stage` and returns the exit code. Prints the cause of an expected error to stderr; `name` is the stage's
-    name in messages. Raises unknown exceptions, which are bugs."""
+    """Calls `stage` and returns the exit code. Prints the cause of an expected error (also a full disk or Ctrl+C) and
+    what to do to stderr; `name` is the stage's name in messages. Raises unknown exceptions, which are bugs."""
     try:
         with SignalHandling(raised):
             stage()

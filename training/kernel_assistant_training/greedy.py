@@ -1,8 +1,8 @@
 """Computes a model's greedy answer and other likely answers. Compares greedy answers to held-out tasks with right
 answers.
 
-Only the judge can say whether an answer is correct. Here the text is compared with known right answers, and its launch
-lines are parsed.
+Whether an answer is correct, only the environment can find out by running it. This module compares the text with known
+right answers, and parses its launch lines.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _NOTHING = Reply([], [], ended=True, others=[])
 
 
 class GreedyAnswer(Record, frozen=True, kw_only=True):
-    """A model's greedy answer to a held-out task. `same`: whether it equals one of the task's answers; `same_form`:
-    whether it equals one if all numbers are ignored. `problem` says why the launch lines cannot be parsed; empty if
-    they can."""
+    """A model's greedy answer to a held-out task. `same`: whether its code equals one of the task's answers;
+    `same_form`: whether it equals one if all numbers are replaced by 0. `problem` says why the launch lines cannot be
+    parsed; empty if they can."""
 
     task: HeldOut
     answer: str
@@ -52,8 +52,9 @@ class GreedyAnswer(Record, frozen=True, kw_only=True):
 
 
 def judge_greedy(folder: Path, file: Path, out: Path, device: torch.device, most: int = MOST_REPLY) -> dict[str, Any]:
-    """Answers the tasks of `file` and writes the answers to `out`. Returns for each target the number of tasks, and the
-    numbers of answers that are `same`, `same_form` and readable (without a `problem`)."""
+    """Answers the tasks of `file` with the model in `folder` and writes the answers to `out`, one JSON text a line.
+    Returns for each target the numbers `tasks`, `same`, `same_form` and `readable` (answers without a `problem`).
+    Answers have at most `most` tokens."""
     tasks = read_tasks(file)
     # All in one batch, because a step costs the same for many rows.
     answers = greedy(folder, [task.prompt for task in tasks], device, most) if tasks else []
@@ -98,7 +99,7 @@ def _form(source: str) -> str:
 def greedy(
     folder: Path, prompts: Sequence[Sequence[Message]], device: torch.device, most: int = MOST_REPLY
 ) -> list[str]:
-    """Returns the model's greedy answer to each prompt, as text without the end token."""
+    """Returns the model's greedy answer of at most `most` tokens to each prompt, as text without the end token."""
     answers, _ = likeliest(folder, prompts, 1, device=device, rows=len(prompts), most=most)
     return [text for ((text, _),) in answers]
 
@@ -114,7 +115,8 @@ def likeliest(
 ) -> tuple[list[list[tuple[str, int]]], float]:
     """Returns `count` different answers for each prompt, each as text and number of tokens, and the number of sampled
     tokens per second. The first answer is the greedy one; the others are in the order in which `BestFirstSearch` finds
-    them. `rows` prompts are decoded at once. Without `device` a GPU is used if there is one."""
+    them. `rows` prompts are decoded at once (0: as many as the device's default). Without `device` a GPU is used if
+    there is one. Answers have at most `most` tokens."""
     tokenizer = load(folder)
     encoder, end = Encoder(tokenizer), id_of(tokenizer, TURN_END)
     encoded = [encoder.prompt(prompt) for prompt in prompts]

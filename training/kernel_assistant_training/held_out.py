@@ -22,8 +22,8 @@ _ANSWERS = 24
 
 
 class HeldOut(Record, frozen=True, kw_only=True):
-    """A held-out task: its graph, the prompt, and right answers; the answer that is expected to be fastest comes
-    first."""
+    """A held-out task (training never draws it): its graph, the prompt, and the source texts of right answers; the
+    answer that is expected to be fastest comes first."""
 
     target: str
     split: str
@@ -33,7 +33,8 @@ class HeldOut(Record, frozen=True, kw_only=True):
 
 
 def tasks(target: str, count: int) -> list[HeldOut]:
-    """Makes `count` different tasks of the held-out split. Levels (numbers of steps, 1 to 5) occur equally often."""
+    """Makes `count` different tasks of the held-out split, the same at each call. Levels (numbers of synthesis steps, 1
+    to 5) occur equally often."""
     from kernel_assistant_training.synth import prompt, sample, split
     from kernel_assistant_training.synth.answers import answers
 
@@ -59,7 +60,8 @@ def tasks(target: str, count: int) -> list[HeldOut]:
 
 
 class HeldOutMaker:
-    """Writes `count` held-out tasks of each target to a file, in a separate process. A context manager."""
+    """Writes `count` held-out tasks of each target to a file, in a separate process. A context manager; `wait` waits
+    for the file."""
 
     def __init__(self, file: Path, count: int) -> None:
         self._process = get_context("spawn").Process(target=write_tasks, args=(file, count), daemon=True)
@@ -81,8 +83,7 @@ class HeldOutMaker:
 
 
 def write_tasks(file: Path, count: int) -> None:
-    """The main function of HeldOutMaker's process: writes `count` held-out tasks of each target to `file`, one JSON
-    text a line."""
+    """Runs in HeldOutMaker's process: writes `count` held-out tasks of each target to `file`, one JSON text a line."""
     belong_to_parent()
     every = [task for target in TARGETS for task in tasks(target, count)]
     file.write_bytes(b"".join(msgspec.json.encode(task) + b"\n" for task in every))

@@ -26,7 +26,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class SignalHandling:
-    """A context manager: within it SIGINT and SIGTERM call `answer` with the signal's number.
+    """A context manager within which SIGINT and SIGTERM call `answer` with the signal's number.
 
     Has no effect outside of the main thread, where signals cannot be handled.
     """
@@ -46,7 +46,7 @@ class SignalHandling:
 
 
 def raised(number: int) -> None:
-    """A signal handler: raises Interrupted for the signal `number`."""
+    """Raises Interrupted for the signal `number`. For use as an answer to signals."""
     raise Interrupted(number)
 
 

@@ -1,5 +1,5 @@
-"""Nominal times, which replace measured times. Prompts and observations contain times; with nominal times, a run that
-is rewarded only for correctness is reproducible. Nominal times say nothing about speed: every correct kernel takes
+"""Nominal times (computed from sizes) replace measured times, so that a run that is rewarded only for correctness is
+reproducible, although prompts and observations contain times. They say nothing about speed: every correct kernel takes
 exactly as long as eager PyTorch."""
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ ROOFLINE = 0.93
 
 
 def unbounded(target: str, folder: Path) -> Path:
-    """Writes nominal bandwidths to `folder` and returns `folder`. With bandwidths measured on a busy machine, which are
-    too low, correct candidates would be rejected as impossibly fast. Raises MissingError without a device."""
+    """Writes nominal bandwidths of the device to `folder` and returns `folder`. Without them, bandwidths measured on a
+    busy machine would be too low, and correct candidates would be rejected as impossibly fast. Raises MissingError
+    without a device."""
     device = detect(target)
     known = msgspec.structs.replace(
         device,
@@ -42,13 +43,14 @@ def unbounded(target: str, folder: Path) -> Path:
 
 
 def nominal_baseline(graph: OpGraph) -> Baseline:
-    """Returns nominal times of the reference, computed from the bytes that the graph reads and writes."""
+    """Returns nominal times of the reference in milliseconds, computed from the bytes that the graph reads and
+    writes."""
     floor = 1e3 * traffic(graph) / BANDWIDTH
     return Baseline(eager_ms=floor / ROOFLINE, compile_ms=None, floor_ms=floor)
 
 
 def nominal_times(evaluation: Evaluation, graph: OpGraph) -> Evaluation:
-    """Turns an evaluation of the tier `verify` into an evaluation of the quick tier with nominal times. Drops the
+    """Returns an evaluation of the tier `verify`, turned into one of the quick tier with nominal times. Drops the
     details of a mismatch, because they vary with the judge's random inputs."""
     evaluation = msgspec.structs.replace(evaluation, tier=Tier.quick)
     if evaluation.mismatch is not None:

@@ -24,8 +24,8 @@ _USUAL = 0.2
 
 
 class Muon(torch.optim.Optimizer):
-    """The Muon optimiser, for matrices only. The state of the first matrix of each shape stores the momentum of all
-    matrices of that shape."""
+    """The Muon optimiser, for matrices only; `rate` is the learning rate. The state of the first matrix of each shape
+    stores the momentum of all matrices of that shape."""
 
     def __init__(self, matrices: Iterable[Tensor], rate: float) -> None:
         super().__init__(list(matrices), {"lr": rate, "weight_decay": DECAY})

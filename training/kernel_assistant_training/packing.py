@@ -31,8 +31,8 @@ class PackedRows:
 
 @dataclass
 class Packer:
-    """Fills rows of `length` tokens. Once `at_hand` conversations wait, a row is made of the longest waiting
-    conversations that still fit. Conversations longer than a row are dropped; `left_out` counts them."""
+    """Fills rows of `length` tokens. Once `at_hand` conversations wait, `add` makes a row of the longest waiting
+    conversations that still fit. It drops conversations longer than a row; `left_out` counts them."""
 
     length: int
     at_hand: int = 64
@@ -40,8 +40,8 @@ class Packer:
     _waiting: list[Tokens] = field(default_factory=list)
 
     def add(self, conversation: Tokens) -> tuple[Ids, Flags] | None:
-        """Adds a conversation. Returns the ids and flags of a row, (length,) each, if `at_hand` conversations are
-        waiting, else None."""
+        """Adds a conversation, or counts it in `left_out` if it is longer than a row. Returns the ids and flags of a
+        row, (length,) each, if `at_hand` conversations are waiting, else None."""
         if len(conversation.ids) > self.length:
             self.left_out += 1
             return None
@@ -49,8 +49,8 @@ class Packer:
         return self.row() if len(self._waiting) >= self.at_hand else None
 
     def row(self) -> tuple[Ids, Flags]:
-        """Returns the ids and flags of a row made of waiting conversations. The oldest one is always included, so that
-        none waits for ever."""
+        """Returns the ids and flags of a row, (length,) each, made of waiting conversations; all 0 if none waits. The
+        oldest one is always included, so that none waits for ever."""
         ids, flags = np.zeros(self.length, np.uint16), np.zeros(self.length, np.uint8)
         end, chosen = 0, self._waiting.pop(0) if self._waiting else None
         while chosen is not None:

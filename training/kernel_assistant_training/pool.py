@@ -1,4 +1,5 @@
-"""Rows of tokens in shared memory: a ring buffer, called a part, for each writer, and one reader of all parts.
+"""Rows of tokens in shared memory. Each writer fills a ring buffer of its own, called a part; one reader reads all
+parts.
 
 A writer fills a row and then increments `written`; the reader copies a row and then increments `given`. Each counter is
 changed by either the writer or the reader, never by both.
@@ -27,7 +28,8 @@ _HASHES = 16
 
 @dataclass(frozen=True)
 class SharedRowsShape:
-    """The shape of the shared memory: it keeps `kept` rows of `length` tokens for each of `parts` writers."""
+    """The shape of the shared memory: it keeps the newest `kept` rows of `length` tokens for each of `parts`
+    writers."""
 
     parts: int
     kept: int
@@ -72,7 +74,7 @@ class SharedRows:
     # Methods of a writer.
 
     def is_full(self, part: int) -> bool:
-        """Whether the next row that this part's writer writes would overwrite a row that the reader has not read."""
+        """Whether the next row of writer number `part` would overwrite a row that the reader has not read."""
         return bool(self.written[part] - self.given[part] >= self.shape.kept)
 
     def write(self, part: int, ids: Ids, flags: Flags) -> None:
@@ -81,8 +83,8 @@ class SharedRows:
         self.written[part] += 1
 
     def count(self, part: int, number: int, left_out: int) -> None:
-        """Counts a conversation whose hash is `number`; `left_out` is the number of conversations so far that were too
-        long."""
+        """Counts a conversation of writer number `part`. `number` is the conversation's hash; `left_out` is the number
+        of this writer's conversations so far that were too long."""
         made = self.conversations[part]
         self._hashes[part, made % self._hashes.shape[1]] = number
         self.conversations[part] += 1
@@ -91,8 +93,8 @@ class SharedRows:
     # Methods of the reader.
 
     def fresh(self, most: int) -> tuple[NDArray[np.int64], int]:
-        """Chooses up to `most` rows that were not read yet, spread evenly over the parts. Returns their positions,
-        pairs (part, number) of shape (n, 2), and n."""
+        """Chooses up to `most` rows that were not read yet, spread evenly over the writers. Returns their positions,
+        pairs (writer, row number) of shape (n, 2), and n."""
         positions: list[NDArray[np.int64]] = []
         waiting = self.written - self.given
         left = most
@@ -105,8 +107,8 @@ class SharedRows:
         return np.concatenate(positions), most - left
 
     def even(self, count: int) -> tuple[NDArray[np.int64], int]:
-        """Chooses `count` rows that were not read yet, the same number from each part. Returns their positions, as
-        `fresh` does, and `count`. Raises ValueError if `count` is no multiple of the number of parts."""
+        """Chooses `count` rows that were not read yet, the same number from each writer. Returns their positions, as
+        `fresh` does, and `count`. Raises ValueError if `count` is no multiple of the number of writers."""
         share, rest = divmod(count, self.shape.parts)
         if rest:
             raise ValueError(f"{count} rows cannot be shared evenly by {self.shape.parts} parts")
@@ -134,7 +136,7 @@ class SharedRows:
         self.given += np.bincount(positions[:, 0], minlength=self.shape.parts)
 
     def different(self) -> int:
-        """Returns the number of different conversations among those whose hashes are kept."""
+        """Returns the number of different conversations among the newest ones, whose hashes are kept."""
         known = [part[:made] for part, made in zip(self._hashes, self.conversations, strict=True)]
         return len(np.unique(np.concatenate(known)))
 

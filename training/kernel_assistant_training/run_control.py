@@ -46,7 +46,7 @@ class RunControl:
 
     @property
     def interrupted(self) -> bool:
-        """Whether a signal came. If so, no further work should follow training."""
+        """Whether a signal has come. If so, no further work should follow training."""
         return bool(self._signal)
 
     @property
@@ -81,8 +81,8 @@ class RunControl:
         ask(self._run, TrainingCommand.go_on)
 
     def report(self, step: int, figures: Mapping[str, object]) -> None:
-        """Writes a line of metrics and the TensorBoard event. Leaves out numbers that are not finite, which JSON
-        lacks."""
+        """Writes a line of metrics and the TensorBoard event for `step`. Leaves out numbers that are not finite, which
+        JSON lacks. Raises StoreError if they cannot be written."""
         self._step = step
         kept = {name: one for name, one in figures.items() if not isinstance(one, float) or math.isfinite(one)}
         now = round(time.time(), 3)

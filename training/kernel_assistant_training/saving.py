@@ -23,8 +23,8 @@ _TORCH = ("pytorchstreamwriter", "inline_container")
 
 @contextmanager
 def written(what: Path, known: str = "") -> Iterator[None]:
-    """A context manager that turns an error while weights are written to `what` into StoreError. `known` says where
-    training can resume."""
+    """A context manager that turns an error while weights are written to `what` into StoreError. `known` is a text that
+    names the checkpoint from which training can resume."""
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
@@ -35,7 +35,7 @@ def written(what: Path, known: str = "") -> Iterator[None]:
 
 
 def last_checkpoint(checkpoint: Path | None) -> str:
-    """Returns a text for messages that names the checkpoint from which to resume."""
+    """Returns a text for error messages that names the checkpoint from which to resume; None: there is none."""
     return f"the last checkpoint is {checkpoint}" if checkpoint else "there is no checkpoint yet"
 
 
@@ -50,7 +50,8 @@ def naming(known: Callable[[], str]) -> Iterator[None]:
 
 
 def let_go(error: BaseException) -> None:
-    """Closes files that the stack frames of an error keep open. Deleted files take disk space until they are closed."""
+    """Closes files that the stack frames of an error keep open, because deleted files take disk space until they are
+    closed."""
     link: BaseException | None = error
     while link is not None:
         traceback.clear_frames(link.__traceback__)

@@ -17,16 +17,24 @@ Source = Callable[[int], Iterator[list[Message]]]
 TARGETS = ("cuda", "cpu")
 #: The share of the conversations of stages 0 and 1 that ask for a task instead of a kernel.
 COMPOSE_SHARE = 0.03
+#: The share of their other conversations whose tasks were traced from compositions of PyTorch's operators.
+TRACED_SHARE = 0.4
 
 
 def pairs_of(
-    target: str, narrow: Narrow | None = None, mistakes: FaultRates | None = None, continued: bool = False
+    target: str,
+    narrow: Narrow | None = None,
+    mistakes: FaultRates | None = None,
+    continued: bool = False,
+    traced_share: float = TRACED_SHARE,
 ) -> Source:
     """Returns a source of conversations, each with a training task and an answer that was not run. `continued`: for a
-    model that was trained before."""
+    model that was trained before. `traced_share` is the share of tasks that were traced from PyTorch's operators."""
     from kernel_assistant_training.synth import pairs
 
-    return partial(pairs, target=target, narrow=narrow, mistakes=mistakes, continued=continued)
+    return partial(
+        pairs, target=target, narrow=narrow, mistakes=mistakes, continued=continued, traced_share=traced_share
+    )
 
 
 def training_sources(
@@ -35,12 +43,13 @@ def training_sources(
     narrow: Narrow | None = None,
     mistakes: FaultRates | None = None,
     continued: bool = False,
+    traced_share: float = TRACED_SHARE,
 ) -> tuple[Source, ...]:
     """Returns one source for each target: mostly pairs of a task and a kernel, and a share `compose_share` of
-    conversations that ask for a task. `continued`: for a model that was trained before."""
+    conversations that ask for a task. `continued` and `traced_share` are as in `pairs_of`."""
     from kernel_assistant_training.synth.composing import compositions
 
-    most = [pairs_of(target, narrow, mistakes, continued) for target in targets]
+    most = [pairs_of(target, narrow, mistakes, continued, traced_share) for target in targets]
     return tuple(
         partial(mixed, most=one, rest=compositions, share=compose_share, part=part) for part, one in enumerate(most)
     )

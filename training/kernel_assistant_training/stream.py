@@ -1,6 +1,6 @@
 """A stream of rows of tokens, made by processes while the trainer uses the rows.
 
-Each process writes rows into its part of a pool in shared memory and then increments a counter; a busy consumer does
+Each process writes rows into its own ring buffer in shared memory and then increments a counter; a busy consumer does
 not block it. New rows are given out first. If there are too few new rows, earlier rows are given out again.
 """
 
@@ -34,8 +34,8 @@ _PAUSE = 0.005
 class StreamOptions:
     """The options of a stream. `processes` processes draw conversations from `sources` and make rows of `length`
     tokens. The last `keep` rows are kept, so that they can be drawn again. The seed of each process depends on `seed`
-    and on the process's number. With `steady` no row is drawn again and every process gives the same number of rows, so
-    that each run has the same rows."""
+    and on the process's number. With `steady` no row is drawn again and every process contributes the same number of
+    rows, so that each run has the same rows."""
 
     sources: tuple[Source, ...]
     processes: int = 14
@@ -47,7 +47,8 @@ class StreamOptions:
 
 @dataclass
 class Counts:
-    """Counts of the conversations and rows that the processes made, and of the rows that the trainer took."""
+    """Counts of the conversations that the processes made and of those that were too long (`left_out`), and of the rows
+    that the trainer took: `fresh_rows` for the first time, `repeated_rows` again."""
 
     conversations: int = 0
     left_out: int = 0
@@ -102,10 +103,10 @@ class Stream:
         return self._pool.different()
 
     def take(self, count: int) -> PackedRows:
-        """Takes `count` rows, new rows first, in no particular order. Waits until there are `count` rows, new and old
-        together; with `steady`, until there are enough new rows. Raises InternalError if all processes have ended, or,
-        while it waits with `steady`, if any process has. Otherwise ended processes are only counted; their messages are
-        on stderr."""
+        """Takes `count` rows, rows that were not taken before first, in no particular order. Waits until there are
+        `count` rows, new and old together; with `steady`, until there are enough new rows. Raises InternalError if all
+        processes have ended, or, while it waits with `steady`, if any process has. Otherwise ended processes are only
+        counted; their messages are on stderr."""
         self._check(any)
         while not self._there(count):
             self._check(all if self._options.steady else any)
@@ -121,8 +122,8 @@ class Stream:
         return rows
 
     def _check(self, enough: Callable[[Iterable[bool]], bool]) -> None:
-        """Raises InternalError if too few processes are alive, as `enough` (`any` or `all`) decides. Otherwise old rows
-        would be repeated for ever without anybody noticing."""
+        """Raises InternalError if too few processes are alive: none, if `enough` is `any`; not all, if `enough` is
+        `all`. Otherwise old rows would be repeated for ever without anybody noticing."""
         alive = [process.is_alive() for process in self._processes]
         if not enough(alive):
             ended = "all" if not any(alive) else f"{alive.count(False)} of {len(alive)}"
@@ -135,8 +136,8 @@ class Stream:
 
 
 def _make(name: str, shape: SharedRowsShape, options: StreamOptions, number: int) -> None:
-    """The main function of a process: writes rows of conversations, drawn from its sources in turn, until its parent is
-    gone."""
+    """Runs in each process: writes rows of conversations, drawn from the sources in turn, into the shared memory
+    `name`, until the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # its owner ends it
     os.nice(10)
     parent, pool = os.getppid(), SharedRows(shape, name)

@@ -59,7 +59,7 @@ _OBSERVATIONS = (
 
 @dataclass(frozen=True)
 class CorpusText:
-    """A text of the vocabulary's corpus. Models write it if it is a `reply`; otherwise they read it."""
+    """A text on which the vocabulary is trained. Models write it if it is a `reply`; otherwise they read it."""
 
     text: str
     reply: bool = False
@@ -112,7 +112,7 @@ class ReplyTokenizer:
 
 
 def _pieces(text: CorpusText, reading: pre_tokenizers.Sequence) -> str:
-    """Returns the text with `_CUT` at each position across which pairs must not be merged."""
+    """Returns the text with the character `_CUT` at each position across which pairs must not be merged."""
     pieces = (_LINES if text.reply else reading).pre_tokenize_str(text.text)
     return _CUT.join(text.text[begin:end] for _, (begin, end) in pieces)
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Action:
-    """An action of the user. `needs` says when it is possible: "module" (a class is chosen), "job" (a tab shows a
-    job), "running", "interrupted", "kernels" (a job has kernels), "unconfirmed" (there is a job whose gain is not
-    known), "applied", "tabs" (other tabs are open) or "" for always. `command` is the equivalent on the command
-    line."""
+    """An action of the user. `label` is its word in the footer, `what` its description in the help, `command` its
+    equivalent on the command line. `needs` says when it is possible: "module" (a class is chosen), "job" (a tab shows a
+    job), "running", "interrupted", "kernels" (a job has kernels), "unconfirmed" (a job's gain is not known), "applied",
+    "tabs" (other tabs are open) or "" for always."""
 
     name: str
     key: str
@@ -22,7 +22,7 @@ class Action:
 
     @property
     def flow(self) -> str:
-        """Name of the module in flows/ that implements the action."""
+        """The name of the module in flows/ that implements the action."""
         return next((flow for flow, names in _FLOWS.items() if self.name in names), self.name)
 
     @property
@@ -93,12 +93,13 @@ _SHOWN = {
 
 
 def shown_key(key: str) -> str:
-    """Return a key as it is shown to users. If an action has several keys, only the first one is shown."""
+    """Returns a key as users read it, such as `^p` for Textual's `ctrl+p`. `key` may list several keys, separated by
+    commas; only the first one is shown."""
     return "+".join(_SHOWN.get(part, part) for part in key.split(",", maxsplit=1)[0].split("+")).replace("ctrl+", "^")
 
 
 def table() -> str:
-    """Return the Markdown table for docs/tui.md."""
+    """Returns the Markdown table of all actions for docs/tui.md."""
     rows = (
         f"| `{shown_key(one.key)}` | `{one.name}` | {one.what} | {f'`{one.command}`' if one.command else ''} |"
         for one in ACTIONS

@@ -66,7 +66,7 @@ class KernelAssistant(App[int]):
         await super().on_event(event)
 
     def use(self, preferences: Preferences) -> None:
-        """Use the keys and the theme in `preferences`."""
+        """Sets the keys and the theme of the application from `preferences`."""
         self.preferences = preferences
         self.theme = preferences.theme
         self.set_keymap(dict(preferences.keys))
@@ -89,11 +89,12 @@ class KernelAssistant(App[int]):
             self.main.say_error(error)
 
     def settings_for(self, path: Path, flags: dict[str, object] | None = None) -> Settings:
-        """Return the settings that apply to a file of the project now. Raises UsageError."""
+        """Returns the settings that apply to a file of the project now; `flags` override them. Raises UsageError for an
+        invalid setting."""
         return resolve(path, {**self.flags, **(flags or {})})[0]
 
     def _handle_exception(self, error: Exception) -> None:
-        """Textual's handler of uncaught exceptions. Errors of widgets that are removed already are ignored: when the
+        """Handles uncaught exceptions in place of Textual. Ignores errors of widgets that are removed already: when the
         application ends, results of threads may arrive too late."""
         cause = error.error if isinstance(error, WorkerFailed) else error
         if self.is_running or not isinstance(cause, NoMatches | ScreenStackError):

@@ -36,8 +36,8 @@ MOST_LEFT = 3
 
 @dataclass(frozen=True)
 class FollowedJob:
-    """A job that a thread follows: the session host that sends its events (`source`), its number there, and the number
-    of the thread (`follower`)."""
+    """A job whose events a thread receives: the session host that sends them (`source`), the job's number there, and
+    the number of the thread (`follower`)."""
 
     source: EventSource
     number: str
@@ -45,7 +45,8 @@ class FollowedJob:
 
 
 class JobFollower:
-    """Manages the jobs of the main screen. `key` is the key of the current tab's job, "" if no tab is open."""
+    """Manages the jobs that are open in tabs of the main screen. `key` is the key of the current tab's job, "" if no
+    tab is open."""
 
     def __init__(self, screen: MainScreen) -> None:
         self._screen = screen
@@ -81,7 +82,7 @@ class JobFollower:
             screen.flow(self._follow_remote_jobs)
 
     async def look(self, changed: frozenset[Path] | None = frozenset()) -> None:
-        """Read the files in `changed` (None: all files) and the jobs, and show them."""
+        """Reads the files in `changed` (None: all files) and the unfinished jobs, and updates the screen."""
         screen, work, loop = self._screen, self._screen.work, asyncio.get_running_loop()
         modules = await in_thread(
             lambda: work.project.read(changed, lambda part: tell(loop, screen.show_modules, part))
@@ -146,7 +147,8 @@ class JobFollower:
         self.show(rest[min(index, len(rest) - 1)] if rest else "")
 
     def follow(self, row: JobRow, *, show: bool) -> OpenJob:
-        """Open a tab for a job of the session host and follow the job. An interrupted job is resumed by this."""
+        """Opens a tab for a job of the session host and follows the job; switches to the tab if `show` is True. This
+        resumes an interrupted job."""
         return self._follow(self.jobs.open(row), self._screen.work.client, row.id, show=show)
 
     def _follow(self, job: OpenJob, source: EventSource, number: str, *, show: bool) -> OpenJob:
@@ -165,12 +167,14 @@ class JobFollower:
             self._screen.show_job()
 
     def source(self, key: str) -> tuple[EventSource, str]:
-        """Return the session host that runs a job, as a source of its events, and the number of the job there."""
+        """Returns (host, number): the session host that runs the job of the tab `key`, and the number of the job
+        there."""
         followed = self._followed.get(key)
         return (self._screen.work.client, key) if followed is None else (followed.source, followed.number)
 
     async def open(self, number: str, *, show: bool = True) -> OpenJob:
-        """Open a tab for a job in the store: follow the job if a host runs it, else show its event log."""
+        """Opens a tab for the job `number` of the store. Follows the job if a host runs it, else shows its event log.
+        Switches to the tab if `show` is True."""
         work = self._screen.work
         known = self.jobs.get(number)
         if known is not None:
@@ -198,8 +202,8 @@ class JobFollower:
     # Submitting jobs and receiving their events
 
     async def submit(self, task: KernelTask, options: JobOptions, settings: Settings) -> OpenJob:
-        """Submit a job to the session host of this or the remote machine, and follow it. Raises the host's error if
-        it refuses."""
+        """Submits a job to the session host of this machine or of the remote one that the settings name, and follows it
+        in a tab. Raises the exception of a host that refuses it."""
         client = self._screen.work.client
         options = msgspec.structs.replace(options, free_wins=settings.free_wins)
         if settings.host:
@@ -237,7 +241,7 @@ class JobFollower:
             self._screen.flow(lambda: self._tell_end(job))
 
     def ended(self, message: JobFollowed) -> None:
-        """Handle the message that no more events of a job will come."""
+        """Handles the message that a thread will send no more events of a job; fetches the result of a remote job."""
         if self._is_current(message):
             self.jobs.follow(message.job, followed=False)
             self._screen.show_job()
@@ -245,7 +249,8 @@ class JobFollower:
                 self._screen.flow(lambda: self._bring_back(message.job))
 
     def _is_current(self, message: JobEvents | JobFollowed) -> bool:
-        """Return whether a message comes from the thread that currently follows its job."""
+        """Whether a message comes from the thread that follows its job now, and not from one of a tab that was
+        closed."""
         followed = self._followed.get(message.job)
         return followed is None or message.follower in (0, followed.follower)
 

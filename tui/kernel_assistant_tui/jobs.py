@@ -1,4 +1,4 @@
-"""The jobs that are open in tabs, with the known facts about each."""
+"""The jobs that are open in tabs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from kernel_assistant_tui.view.search_view import SearchView
 
 @dataclass(frozen=True)
 class OpenJob:
-    """A job that is open in a tab. `key` is its number, or MACHINE:NUMBER. `number` is its number in the local store,
-    "" while it runs on a remote machine. `followed` says whether a thread waits for its events."""
+    """A job that is open in a tab. `key` is its number, or MACHINE:NUMBER on a remote machine; `place` is its file and
+    class; `view` is its state. `number` is its number in the local store, "" while it runs on a remote machine.
+    `followed` says whether a thread receives its events."""
 
     key: str
     place: FileSelection
@@ -70,7 +71,8 @@ class OpenJobs:
         return self._jobs.get(key)
 
     def open(self, row: JobRow, view: SearchView | None = None) -> OpenJob:
-        """Open a job of the store with its `view`. If the job is open already, return it unchanged."""
+        """Adds a job of the store, with its state `view`, and returns it. If the job is open already, returns it
+        unchanged."""
         selection = place_of(row.task, row.options)
         return self._jobs.setdefault(
             row.id, OpenJob(row.id, selection, row.options.kind, view or SearchView(job=row.id), row.id)
@@ -84,7 +86,7 @@ class OpenJobs:
         )
 
     def brought(self, key: str, result: OptimizeResult) -> None:
-        """Set the result of a remote job. Called after the result was copied to the local store."""
+        """Sets the result of the remote job `key`, after the result was copied to the local store."""
         known = self._jobs.get(key)
         if known is not None:
             view = msgspec.structs.replace(known.view, result=result)

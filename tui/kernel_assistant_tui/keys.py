@@ -15,8 +15,8 @@ _TOGETHER = {"previous_tab": "next_tab"}
 
 
 def bindings() -> list[Binding]:
-    """Return the bindings of all actions. The id of a binding is the action's name, which the user's keymap refers
-    to.
+    """Returns Textual's bindings of all actions. The id of a binding is the action's name, to which the user's keymap
+    refers.
 
     The bindings have priority, so that an action changes the focus before the next key is handled. The screen disables
     a binding if an input line or the focused pane uses its key (`check_action`).
@@ -29,8 +29,8 @@ def bindings() -> list[Binding]:
 def footer_keys(
     preferences: Preferences, enabled: Callable[[Action], bool], left_out: Collection[str], pane: str
 ) -> list[Key]:
-    """Return the footer keys of the enabled actions, in order, without the actions in `left_out`. `pane` is the
-    focused pane."""
+    """Returns the footer entries of the actions for which `enabled` is True, in order, without the actions in
+    `left_out`. The entry of the pane with the focus (`pane`) is highlighted."""
     hidden = {*_TOGETHER.values(), *left_out}
     return [_key(one, preferences, pane) for one in ACTIONS if one.name not in hidden and enabled(one)]
 

@@ -11,8 +11,9 @@ from kernel_assistant_tui.actions import BY_NAME, shown_key
 
 @dataclass(frozen=True)
 class PaneKey:
-    """A key of one pane. `action` is a Textual action of its widget. The key of a focused pane takes precedence over
-    an action with the same key."""
+    """A key of one pane. `name` identifies it in the user's keymap; `label` is its word in the footer, `what` its
+    description; `action` is a Textual action of the pane's widget. In the focused pane it takes precedence over an
+    action with the same key."""
 
     pane: str
     name: str
@@ -56,6 +57,6 @@ def bindings_of(pane: str) -> list[Binding]:
 
 
 def pane_table() -> str:
-    """Return the Markdown table for docs/tui.md."""
+    """Returns the Markdown table of all keys of panes for docs/tui.md."""
     rows = (f"| {one.pane} | `{shown_key(one.key)}` | `{one.name}` | {one.what} |" for one in PANE_KEYS)
     return "\n".join(["| Pane | Key | Name | What |", "|---|---|---|---|", *rows]) + "\n"

@@ -32,7 +32,8 @@ class Preferences:
 
 
 def read_preferences(path: Path | None = None) -> Preferences:
-    """Read the user's preferences. Raises UsageError for an invalid value; the message names the file."""
+    """Reads the user's theme and keys from `path` (None: the user's settings file); defaults if there is no file.
+    Raises UsageError for an invalid value; the message names the file."""
     path = user_file() if path is None else path
     if not path.is_file():
         return Preferences()

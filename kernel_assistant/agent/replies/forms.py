@@ -1,8 +1,8 @@
-"""Reads tool calls that a server left in the text of a reply. Each family of models has its own form: between tags, on
-channels, or as Python.
+"""Reads tool calls that a server left in the text of a reply. Each family of models has its own syntax: between tags,
+on channels, or as Python.
 
 Each reader gets the text of a reply and returns its calls, in order. A value without quotes is returned as a string,
-exactly as it was written; the schema of the tool says what type it becomes. The forms are those of the families' chat
+exactly as it was written; the tool's schema decides which type it becomes. The syntaxes are those of the families' chat
 templates.
 """
 
@@ -63,13 +63,13 @@ def tool_call(text: str) -> list[ParsedCall]:
 
 
 def functions(text: str) -> list[ParsedCall]:
-    """Reads the form of Qwen3-Coder and Seed-OSS: `<function=NAME>` with `<parameter=KEY>` and the value without
+    """Reads the calls of Qwen3-Coder and Seed-OSS: `<function=NAME>` with `<parameter=KEY>` and the value without
     quotes, with or without a line end before and after it."""
     return [from_values(name, dict(_PARAMETER.findall(body.rstrip()))) for name, body in _FUNCTION.findall(text)]
 
 
 def invokes(text: str) -> list[ParsedCall]:
-    """Reads the form of DeepSeek V3.2 and MiniMax: `invoke` and `parameter` elements with names."""
+    """Reads the calls of DeepSeek V3.2 and MiniMax: `invoke` and `parameter` elements with names."""
     return [
         from_values(name, {key: value for _, key, value in _NAMED.findall(body)})
         for _, name, body in _INVOKE.findall(text)
@@ -77,7 +77,7 @@ def invokes(text: str) -> list[ParsedCall]:
 
 
 def objects(text: str) -> list[ParsedCall]:
-    """Reads the form of Llama 3 and Granite: JSON objects, or a list of them, separated by `;` or commas. Returns an
+    """Reads the calls of Llama 3 and Granite: JSON objects, or a list of them, separated by `;` or commas. Returns an
     empty list if the text contains anything else."""
     parsed_calls: list[ParsedCall] = []
     at = 0
@@ -91,7 +91,7 @@ def objects(text: str) -> list[ParsedCall]:
 
 
 def mistral(text: str) -> list[ParsedCall]:
-    """Reads the form of Mistral: `[TOOL_CALLS]` with a list of objects; or `[TOOL_CALLS]` before each tool's name, and
+    """Reads the calls of Mistral: `[TOOL_CALLS]` with a list of objects; or `[TOOL_CALLS]` before each tool's name, and
     the arguments after the name."""
     named = [(match[1], match.end()) for match in _MISTRAL.finditer(text)]
     if named:
@@ -100,19 +100,20 @@ def mistral(text: str) -> list[ParsedCall]:
 
 
 def deepseek(text: str) -> list[ParsedCall]:
-    """Reads DeepSeek V3 and R1 (the word `function`, the name, JSON in a fenced block), and V3.1 (the name, JSON)."""
+    """Reads the calls of DeepSeek V3 and R1 (the word `function`, the name, JSON between ``` lines), and of V3.1 (the
+    name, JSON)."""
     named = ((match[1] or match[2], match.end()) for match in _DEEPSEEK.finditer(text))
     return named_values(text, named) or [unreadable("no name of a tool behind the tag")]
 
 
 def kimi(text: str) -> list[ParsedCall]:
-    """Reads the form of Kimi K2: `functions.NAME:NUMBER`, then JSON."""
+    """Reads the calls of Kimi K2: `functions.NAME:NUMBER`, then JSON."""
     named = ((match[1], match.end()) for match in _KIMI.finditer(text))
     return named_values(text, named) or [unreadable("no name of a tool behind the tag")]
 
 
 def behind(tag: str) -> Reader:
-    """Returns a reader of the JSON objects that follow `tag`."""
+    """Returns a reader (a function from a reply's text to its calls) that reads the JSON objects after `tag`."""
 
     def reader(text: str) -> list[ParsedCall]:
         return objects(text.partition(tag)[2]) or [unreadable("the tool call is not JSON")]
@@ -144,10 +145,10 @@ AROUND = (
 
 
 def harmony(text: str) -> tuple[str, str, list[ParsedCall]]:
-    """Returns reasoning (the channel `analysis`), text, and calls of a reply in the form of gpt-oss.
+    """Splits a reply of gpt-oss. Returns its reasoning (the channel `analysis`), its text, and its calls.
 
-    In this form a reply consists of messages on channels; a message is a call if it names a receiver. The header of a
-    message, with channel and receiver in either order, ends with `<|message|>`.
+    Such a reply consists of messages on channels; a message is a call if it names a receiver. The header of a message,
+    with channel and receiver in either order, ends with `<|message|>`.
     """
     reasoning, said, calls = list[str](), list[str](), list[ParsedCall]()
     for message in _ENDS.split(text):
@@ -163,7 +164,7 @@ def harmony(text: str) -> tuple[str, str, list[ParsedCall]]:
 
 
 def pythonic(text: str) -> list[ParsedCall]:
-    """Reads the form of Llama 4 and Gemma 3: `[write(path="a", text="b"), evaluate()]`. Returns an empty list if the
+    """Reads the calls of Llama 4 and Gemma 3: `[write(path="a", text="b"), evaluate()]`. Returns an empty list if the
     text contains anything else."""
     wrapped = _WRAPPED.match(text)
     try:

@@ -1,4 +1,4 @@
-"""One tool call of a reply, the same record for all forms of calls."""
+"""One tool call of a reply: the same record for all syntaxes in which models write calls."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _DECODER = json.JSONDecoder(strict=False)
 
 @dataclass(frozen=True)
 class ParsedCall:
-    """One tool call; `arguments` is JSON text. A call with a `problem` is not run. An `answerable` call has an id to
-    which a tool message can refer."""
+    """One tool call of a reply; `arguments` is JSON text. A call whose `problem` is not "" is not run. An `answerable`
+    call has an id to which a tool message can refer."""
 
     id: str
     name: str
@@ -24,7 +24,8 @@ class ParsedCall:
 
 
 def unreadable(problem: str) -> ParsedCall:
-    """Returns a call that could not be read, with its problem."""
+    """Returns a call without name and arguments that stands for text that could not be read as a call; `problem` says
+    why."""
     return ParsedCall("", "", "{}", problem, answerable=False)
 
 
@@ -53,8 +54,8 @@ def value_at(text: str, begin: int) -> tuple[Any, int]:
 
 
 def from_values(name: str, arguments: Any) -> ParsedCall:
-    """Returns a call of the tool `name`. `arguments` are an object, or JSON text, because some models write a string,
-    as in OpenAI's form."""
+    """Returns a call of the tool `name`. `arguments` are a dict, or JSON text, because some models write a string as
+    OpenAI's API does."""
     written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     return ParsedCall("", name, written)
 

@@ -1,4 +1,4 @@
-"""Reads a reply as the model wrote it: reasoning, text, and tool calls in any known form. Pure."""
+"""Splits a reply as the model wrote it into reasoning, text, and tool calls in any known syntax. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernel_assistant.agent.replies.reasoning import without_reasoning
 
 @dataclass(frozen=True)
 class ReadReply:
-    """The parts of a reply. `text` is the text before the calls, without the reasoning."""
+    """A reply, split. `text` is the text before the calls, without the reasoning; `calls` are in order."""
 
     reasoning: str
     text: str
@@ -19,8 +19,8 @@ class ReadReply:
 
 
 def read(content: str) -> ReadReply:
-    """Splits a reply into its parts. Calls that cannot be read are included only if no call can be read, because a text
-    may merely mention the tags."""
+    """Splits a reply into reasoning, text and calls. Calls that cannot be read are included only if no call can be
+    read, because a text may merely mention the tags."""
     if MESSAGE in content:
         reasoning, text, calls = harmony(content)
         return ReadReply(reasoning, text, _numbered(calls))

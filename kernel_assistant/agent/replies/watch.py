@@ -19,8 +19,8 @@ LONGEST, FOUND_BY = 2400, 60
 
 
 class ReplyWatch:
-    """Watches one reply. Call `waiting` while nothing arrives, and `seen` with each part. `text` is the text received
-    so far."""
+    """Watches one reply. Its caller calls `waiting` while nothing arrives, and `seen` with each received part. `text`
+    is the text received so far."""
 
     def __init__(self, emit: Callable[[AnyEvent], None], turn: int, now: Callable[[], float] = time.monotonic) -> None:
         self._emit, self._turn, self._now = emit, turn, now
@@ -28,7 +28,7 @@ class ReplyWatch:
         self.text = ""
 
     def waiting(self) -> None:
-        """Reports for how many seconds nothing has arrived, before the first token."""
+        """Reports for how many seconds the model has sent nothing; does nothing once the first token has arrived."""
         if not self.text:
             self._tell(lambda: f"nothing yet, {self._now() - self._began:.0f} s")
 

@@ -1,1 +1,1 @@
-"""Exports a result in forms that work without this tool. See docs/export.md."""
+"""Exports a result as files that work without this tool. See docs/export.md."""

@@ -1,4 +1,5 @@
-"""Exports a result in forms that work without this tool: a KernelBench file, a CUDA-Agent workdir, a package."""
+"""Exports a result as files that work without this tool: a KernelBench file, a CUDA-Agent workdir, or a Python
+package."""
 
 from __future__ import annotations
 
@@ -61,7 +62,8 @@ def export(
     text: str | None = None,
     inline: bool = True,
 ) -> ExportResult:
-    """Writes the result in the form `kind` (one of KINDS) to `folder`, which must be empty or new. Raises UsageError.
+    """Writes the result to `folder`, which must be empty or new, in one of the forms KINDS: "kernelbench", "cuda-agent"
+    or "package". Raises UsageError.
 
     `text` is the text of the class's own file; it is needed if the task's content has more than that (a task made by
     `kernel_assistant.optimize`). A KernelBench file contains its kernels if `inline` is True and that is possible;
@@ -97,7 +99,7 @@ def _kernelbench(result: VerifiedResult, folder: Path, inline: bool) -> ExportRe
 
 def kernelbench_text(result: VerifiedResult) -> str:
     """Returns one file with `ModelNew` and the sources of its kernels, which are built when the file is imported.
-    Raises NotSelfContained if one file is not enough."""
+    Raises NotSelfContained if one file is not enough, for example for a plan that calls cuBLASLt."""
     check_exportable(result)
     name = name_of(result.task.class_name)
     launcher = launcher_text(result.plan, name, clusters=uses_clusters(result.candidate))

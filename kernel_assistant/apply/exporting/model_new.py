@@ -36,7 +36,7 @@ def export_model_new(result_dir: Path | str, folder: Path) -> Path:
 
 
 def kernel_files(result: VerifiedResult) -> Files:
-    """Returns the files of the package with kernels that is written beside a file with `ModelNew`."""
+    """Returns path → content of the package of kernels beside a file with `ModelNew`."""
     own = class_files(result, AppliedOptions(), tool_version())
     own["provenance.json"] = _renamed(own["provenance.json"], result.task.class_name)
     return {**runtime_files(), **packed(result.task.class_name, own)}

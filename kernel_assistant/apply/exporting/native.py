@@ -33,8 +33,8 @@ _INCLUDE = re.compile(r'\s*#\s*include\s*"([^"]+)"')
 
 
 class NotSelfContained(UsageError):
-    """The plan needs more than its own kernels and a binding: libraries, PyTorch's operators or strided buffers. It can
-    only be exported as a package."""
+    """Raised if a plan needs more than its own kernels and a binding: libraries, PyTorch's operators or strided
+    buffers. It can only be exported as a package."""
 
     def __init__(self, cause: str) -> None:
         super().__init__(cause, "export it with --to package")
@@ -78,16 +78,16 @@ def uses_clusters(candidate: Candidate) -> bool:
 
 
 def declaration(name: str, target: str) -> str:
-    """Returns the C declaration of the launcher, without a semicolon."""
+    """Returns the C declaration of the launcher (the function that runs all kernels of a plan), without a semicolon."""
     tail = ", int config, cudaStream_t stream" if target == "cuda" else ""
     return f'extern "C" void {name}_launch(void* const* buffers, const int64_t* sizes{tail})'
 
 
 def launcher_text(plan: Plan, name: str, *, clusters: bool = False) -> str:
-    """Returns the C code of the launcher: it reads the sizes and runs all launches of the plan, first those that pack
-    parameters.
+    """Returns the C code of the launcher, a function that reads the sizes and runs all launches of the plan, first
+    those that pack parameters.
 
-    `clusters` says whether kernels may run in clusters larger than the portable size.
+    `clusters` says whether kernels may run in thread block clusters larger than the portable size.
     """
     index = {spec.name: position for position, spec in enumerate(plan.buffers)}
     lines = [declaration(name, plan.target) + " {"]

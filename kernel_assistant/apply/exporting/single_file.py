@@ -141,5 +141,6 @@ def _squeezed(lines: list[str]) -> str:
 
 
 def name_of(class_name: str) -> str:
-    """Returns the C identifier of the extension that has the kernels of a class."""
+    """Returns the C identifier of the native extension with the kernels of a class, such as `gate_kernels` for
+    `Gate`."""
     return f"{class_name.lower()}_kernels" if class_name != NAME else "model_kernels"

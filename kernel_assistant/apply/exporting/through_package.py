@@ -50,6 +50,6 @@ def package_text(result: VerifiedResult, folder: Path) -> str:
 
 
 def package_files(result: VerifiedResult) -> dict[str, bytes]:
-    """Returns the files of the package; their paths are relative to the folder of `model_new.py`."""
+    """Returns path → content of the package of kernels; the paths are relative to the folder of `model_new.py`."""
     package = package_name(Path(MODEL_NEW).stem)
     return {f"{package}/{name}": data for name, data in kernel_files(result).items()}

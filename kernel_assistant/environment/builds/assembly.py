@@ -101,8 +101,9 @@ class Assembler:
         return self._kept(identity, argv, (os.path.dirname(os.path.realpath(tool)),))
 
     def _kept(self, identity: object, argv: Callable[[str], tuple[str, ...]], paths: tuple[str, ...]) -> str:
-        """Returns the text for `identity` from the cache. If it is not there, runs the command `argv(folder)` in a new
-        folder and stores its output: the file `text`, if the command wrote one, else its stdout."""
+        """Returns the text that the cache has for `identity` (any record that can be encoded). Without one, runs the
+        command `argv(folder)` in a new folder and stores its output: the file `text`, if the command wrote one, else
+        its stdout."""
         key = hashlib.sha256(encode(identity)).hexdigest()[:32]
         path = self._cache / key[:2] / f"{key}.txt"
         if path.is_file():

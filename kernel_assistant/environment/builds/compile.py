@@ -1,4 +1,5 @@
-"""Compiles candidates in the sandbox. Binaries are cached by sources, flags, compiler and architecture."""
+"""Compiles candidates (a launch plan and its sources) in the sandbox. Binaries are cached by sources, flags, compiler
+and architecture."""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ COMPILE_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Binary:
-    """A built candidate. `name` is the file name under which it is stored; `resources` is what the compiler reported
-    about its kernels."""
+    """A built candidate. `name` is the file name under which it is stored; `resources` are the registers, shared memory
+    and spills of its kernels as the compiler reported them; `cached` says whether it was built before."""
 
     name: str
     content: bytes
@@ -46,7 +47,8 @@ class CompileFailure:
 
 
 class Compiler:
-    """Builds candidates for one device. Thread-safe. With a `lock`, no build begins while a measurement holds it."""
+    """Builds candidates for one device. Thread-safe. With a `lock` (the device's lock), no build begins while a
+    measurement holds it."""
 
     def __init__(
         self,
@@ -146,14 +148,14 @@ class Compiler:
 
 
 def files_of(candidate: Candidate) -> dict[str, str]:
-    """Returns name → text of all files to compile: sources, the generated `plan.h`, and vetted headers that they
-    include."""
+    """Returns name → text of all files to compile: sources, the generated `plan.h`, and vetted headers (our own
+    headers, which candidates may include) that they include."""
     own = {**candidate.sources, "plan.h": plan_header(candidate.plan)}
     return {**included(own.values(), own), **own}
 
 
 def lay_out(files: dict[str, str], folder: str, suffix: str) -> str | Diagnostic:
-    """Writes `files` to `folder`, where the sandbox can read them. Returns the name of the file to compile, which
+    """Writes `files` to `folder`, where the sandbox can read them. Returns the name of the one file to compile, which
     includes all others with this `suffix`; a Diagnostic if there is no file with it."""
     for name, text in files.items():
         Path(folder, name).parent.mkdir(exist_ok=True)

@@ -1,4 +1,5 @@
-"""Writes `plan.h`, which declares one struct for each kernel of a plan: the kernel gets its arguments in it. Pure."""
+"""Writes `plan.h`, which declares one struct for each kernel of a plan; the kernel's only argument is this struct.
+Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Finds the vetted headers of `skills/include` that a candidate includes, and adds them to the candidate."""
+"""Finds the vetted headers (our own headers, which candidates may include) of `skills/include` that a candidate
+includes, and adds them to the candidate."""
 
 from __future__ import annotations
 
@@ -38,14 +39,14 @@ def included(texts: Iterable[str], own: Iterable[str] = ()) -> dict[str, str]:
 
 
 def complete(candidate: Candidate) -> Candidate:
-    """Returns the candidate with the vetted headers that it includes as sources, so that it builds without this
-    tool."""
+    """Returns the candidate with the vetted headers that it includes added to its sources, so that it builds without
+    this tool."""
     added = included(candidate.sources.values(), candidate.sources)
     return msgspec.structs.replace(candidate, sources={**candidate.sources, **added}) if added else candidate
 
 
 def source_paths(folder: Path) -> dict[str, Path]:
-    """Returns name → path of the files in `folder` and in its subfolder `ka`. The names are those in a candidate's
-    sources."""
+    """Returns name → path of the files in `folder` and in its subfolder `ka`. The names are relative to `folder`, as
+    those of a candidate's sources are."""
     files = [*sorted(folder.glob("*")), *sorted((folder / "ka").glob("*"))]
     return {path.relative_to(folder).as_posix(): path for path in files if path.is_file()}

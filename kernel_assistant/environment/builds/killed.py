@@ -18,8 +18,8 @@ _OF_A_PART = re.compile(rb"Killed signal terminated program|died due to signal 9
 def compiled(
     sandbox: Sandbox, spec: SandboxSpec, *, timeout: float, cancel: threading.Event | None = None
 ) -> Completed:
-    """Runs the compiler with `run` (kernel_assistant/sandbox/run.py), and once more if it or one of its subprocesses
-    was killed by another program or the system. Raises the exceptions of `run`."""
+    """Runs the compiler in the sandbox, and once more if another program or the system killed it or one of its
+    subprocesses. Raises the exceptions of `run` (kernel_assistant/sandbox/run.py)."""
     done = run(sandbox, spec, timeout=timeout, cancel=cancel)
     return run(sandbox, spec, timeout=timeout, cancel=cancel) if was_killed(done) else done
 

@@ -1,4 +1,4 @@
-"""Compiles a candidate for every other architecture that results contain, without running the binaries."""
+"""Compiles a candidate for the other GPU architectures for which results have binaries. The binaries are not run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ LEFT_OUT = "left_out.json"
 
 @dataclass(frozen=True)
 class Shipment:
-    """The binaries for other architectures, by file name. `left_out` has the reason for each one without a binary."""
+    """The binaries for other architectures, by file name. `left_out` maps each architecture without a binary to the
+    reason."""
 
     binaries: dict[str, bytes]
     left_out: dict[str, str]
@@ -51,9 +52,8 @@ def ship(
 ) -> Shipment:
     """Compiles `candidate` for the architectures of `other_architectures`, in the sandbox and in parallel.
 
-    Failures, and a cancellation, are recorded in `left_out`: the result for `device` does not depend on them.
-
-    `dims` are the declared sizes; launches must fit into each architecture's shared memory at these sizes.
+    Failures, and a cancellation, raise nothing but are recorded in `left_out`: the result for `device` does not depend
+    on them. `dims` are the declared sizes; launches must fit into each architecture's shared memory at these sizes.
     """
     archs = other_architectures(device)
 

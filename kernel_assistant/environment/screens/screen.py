@@ -1,8 +1,8 @@
 """The screen: a fast check of a candidate's text, which gives clear messages. It refuses constructs that no kernel
 needs.
 
-It does not protect against hostile code. The sandbox does, which limits what code can access; the form of plans does,
-which have no host code on CUDA; and the judge does, which decides what is correct and fast.
+It does not protect against hostile code. Three other things do: the sandbox limits what code can access; plans have no
+host code on CUDA; and the judge decides what is correct and fast.
 """
 
 from __future__ import annotations

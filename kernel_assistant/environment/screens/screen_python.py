@@ -1,8 +1,9 @@
 """The screen for the Python of a free-form candidate: reads the syntax tree, runs nothing, needs no torch.
 
 Like the screen for kernels, it gives clear messages early and does not protect against hostile code. It allows modules
-only as the root of a dotted name (so no alias, `getattr` or table of functions), calls only of the candidate's own
-functions or of functions that do no arithmetic in PyTorch, and no operators on values that are known to be tensors.
+only at the start of a dotted name, such as `torch.empty`; so a module gets no other name, and `getattr` and tables of
+functions are refused. It allows calls only of the candidate's own functions or of functions that do no arithmetic in
+PyTorch, and no operators on values that are known to be tensors.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def _problem(name: str, node: ast.AST, message: str) -> Diagnostic:
 
 @dataclass
 class _Screen:
-    """Collects what is not allowed in one file."""
+    """Walks through one file and collects in `problems` a diagnostic for everything that is not allowed."""
 
     name: str
     problems: list[Diagnostic] = field(default_factory=list)

@@ -1,5 +1,5 @@
-"""Checks that the residual calls of a plan are operators of the task's graph, so that the module itself makes the same
-calls (docs/residual.md).
+"""Checks that the residual calls of a plan (operators that stay PyTorch's) are operators of the task's graph, so that
+the module itself makes the same calls (docs/residual.md).
 
 Unlike the rest of the screen, this check protects against cheating: no later stage knows which calls the reference
 makes.
@@ -13,8 +13,8 @@ from kernel_assistant.records.residual import ResidualCall
 
 
 def screen_residual(plan: Plan, graph: OpGraph, numerics: Numerics) -> tuple[Diagnostic, ...]:
-    """Returns a diagnostic for everything about residual calls that is not allowed; () for a plan without residual
-    calls."""
+    """Returns a diagnostic for each problem with the plan's residual calls (operators that stay PyTorch's); () for a
+    plan without such calls."""
     calls = [(launch, launch.call) for launch in plan.launches if launch.call is not None]
     if not calls:
         return ()
@@ -46,9 +46,9 @@ def _foreign_nodes(call: ResidualCall, graph: OpGraph) -> list[str]:
 def _odd_values(
     launch: Launch, call: ResidualCall, graph: OpGraph, buffers: dict[str, BufferSpec], given: set[str]
 ) -> list[str]:
-    """Returns a message for each argument of the call that is wrong: it is no value of the graph with this dtype and
-    shape; it is an input of the graph, but is not read from that input; or it is read from an input that cannot contain
-    it."""
+    """Returns a message for each wrong argument of the call. An argument is wrong in three cases: it is no value of the
+    graph with this dtype and shape; it is an input of the graph (`given`), but is not read from that input; or it is no
+    input, but its buffer is an input of the graph that cannot contain it."""
     known: dict[str, TensorSpec] = {value.name: value.spec for value in graph.inputs}
     known |= {node.name: node.spec for node in graph.nodes}
     problems = []

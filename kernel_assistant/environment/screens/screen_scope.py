@@ -1,4 +1,4 @@
-"""Screens the names, calls and operators in one function of a free-form candidate."""
+"""Checks the names, calls and operators in one function of a free-form candidate (a Python file)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def root_of(node: ast.AST) -> str:
 
 @dataclass
 class ScopeNames:
-    """The meaning of the names in a file.
+    """What the names in a file of a candidate stand for.
 
     `imported`: name → dotted path. `defined`: functions and classes of the file. `extensions`: built native modules,
     also as attributes of `self`. `layers`: attributes of `self` that hold a module of PyTorch. `methods`: names of the
@@ -119,8 +119,8 @@ class ScopeNames:
         return False
 
     def path(self, node: ast.AST) -> str:
-        """Returns a dotted name with its first part replaced by what it was imported as, such as
-        `torch.nn.functional.relu` for `F.relu`; "" if `node` is not a dotted name."""
+        """Returns the full dotted name of an expression: `torch.nn.functional.relu` for `F.relu`, if `F` was imported
+        so. Returns "" if `node` is not a dotted name."""
         name = dotted(node)
         root, dot, rest = name.partition(".")
         return f"{self.imported.get(root, root)}{dot}{rest}"

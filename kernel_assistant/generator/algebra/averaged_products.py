@@ -26,8 +26,9 @@ LEAST_ROWS, LEAST_ROWS_OF_TENSOR_CORES = 64, 256
 
 
 def average_of_product(facts: GraphFacts, node: Node) -> list[Node] | None:
-    """The nodes that replace an average of a product: the average of the left factor, then the product. None if `node`
-    is no such average, or if it averages too few rows to be worth it.
+    """Returns the nodes that replace an average over the rows of a matrix product or over the pixels of a 1×1
+    convolution: the average of the left factor, then the product. Returns None if `node` is no such average, or if it
+    averages too few rows to be worth it.
     """
     inner = facts.only_for(node.args[0], node) if node.args else None
     if inner is None:
@@ -44,8 +45,8 @@ def average_of_product(facts: GraphFacts, node: Node) -> list[Node] | None:
 
 
 def _averaged(node: Node, inner: Node) -> tuple[int, ...]:
-    """The dimensions of `inner`'s result that `node` averages, as indices from 0. Empty if `node` is no `mean` and no
-    pooling to a single pixel."""
+    """Returns the dimensions of `inner`'s result that `node` averages, as indices from 0; an empty tuple if `node` is
+    no `mean` and no pooling to a single pixel."""
     rank = len(inner.spec.shape)
     if operator(node) == "mean":
         return dims_of(node.args[1], rank) if len(node.args) > 1 and "dtype" not in node.kwargs else ()

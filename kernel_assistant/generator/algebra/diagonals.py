@@ -9,8 +9,8 @@ from kernel_assistant.records import Node
 
 
 def product_with_diagonal(facts: GraphFacts, node: Node) -> list[Node] | None:
-    """The nodes that replace a product with a diagonal matrix: diag(d)·B = d[:, None] ⊙ B, and A·diag(d) = A ⊙ d. None
-    if neither factor is such a matrix.
+    """Returns the nodes that replace a product with a diagonal matrix: diag(d)·B = d[:, None] ⊙ B, A·diag(d) = A ⊙ d.
+    Returns None if neither factor is such a matrix.
     """
     if operator(node) not in ("mm", "matmul") or len(node.args) != 2 or node.kwargs:
         return None

@@ -1,4 +1,5 @@
-"""Facts about a graph that the rules of algebra need."""
+"""Looks up facts about a graph that the rewriting rules of this folder need: which nodes compute and read a value, and
+which values do not depend on inputs."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ REAL = frozenset(("f32", "f64", "bf16", "f16"))
 
 
 class GraphFacts:
-    """Looks up the nodes that compute and that read the values of a graph. A value is `constant` if it depends on
-    parameters alone."""
+    """Looks up which nodes compute and read the values of a graph. A value is `constant` if it depends on parameters
+    and buffers alone, not on inputs of the module."""
 
     def __init__(self, graph: OpGraph, target: str) -> None:
         self.graph, self.target = graph, target
@@ -22,7 +23,7 @@ class GraphFacts:
 
     @cached_property
     def constant(self) -> frozenset[str]:
-        """The names of all constant values."""
+        """The names of all constant values, parameters and buffers included."""
         names = {value.name for value in self.graph.inputs if value.kind != "input"}
         for node in self.graph.nodes:
             read = references(node)
@@ -31,16 +32,17 @@ class GraphFacts:
         return frozenset(names)
 
     def is_constant(self, operand: Operand) -> bool:
-        """Whether an operand is a value that depends on parameters alone."""
+        """Whether an operand is a value that depends on parameters and buffers alone."""
         return name_of(operand) in self.constant
 
     def spec(self, operand: Operand) -> TensorSpec | None:
-        """The shape and dtype of the value that `operand` names; None if `operand` names no value."""
+        """Returns the shape and dtype of the value that `operand` names; None if `operand` names no value."""
         return spec_of(self.graph, operand)
 
     def only_for(self, operand: Operand, reader: Node) -> Node | None:
-        """The node that computes an operand of `reader`. None if no node computes it, if it is an output of the graph
-        or has another reader, or if its dtype is not floating-point.
+        """Returns the node that computes `operand` if `reader` is its only reader, so that a rule may replace both
+        together. Returns None if no node computes it, if it is an output of the graph or is read elsewhere, or if its
+        dtype is not floating-point.
         """
         node = self.nodes.get(name_of(operand))
         if node is None or node.name in self.graph.outputs:
@@ -50,13 +52,13 @@ class GraphFacts:
 
 
 def is_number(operand: Operand) -> bool:
-    """Whether an operand is a number, and neither a bool nor a word such as "inf"."""
+    """Whether an operand is an int or a float, and neither a bool nor a word such as "inf"."""
     return isinstance(operand, int | float) and not isinstance(operand, bool)
 
 
 def dims_of(operand: Operand, rank: int) -> tuple[int, ...]:
-    """The dimensions over which a reduction runs, sorted, as indices from 0. An operand that is None or [] means all
-    `rank` dimensions.
+    """Returns the dimensions over which a reduction runs, sorted, as indices from 0. An operand that is None or []
+    means all `rank` dimensions.
     """
     if operand is None or operand == []:
         return tuple(range(rank))

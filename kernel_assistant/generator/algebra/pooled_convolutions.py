@@ -23,8 +23,8 @@ _OTHERS = 4
 
 
 def pooling_of_pointwise(facts: GraphFacts, node: Node) -> list[Node] | None:
-    """The nodes that replace a pooling behind a pointwise convolution: the pooling first, then the convolution. None
-    if the rule does not apply to `node`."""
+    """Returns the nodes that replace an average pooling behind a 1×1 convolution: the pooling first, then the
+    convolution. Returns None if the rule does not apply to `node`."""
     inner = facts.only_for(node.args[0], node) if node.args else None
     if inner is None or not is_pointwise(facts, inner):
         return None

@@ -32,8 +32,8 @@ class Factors:
 
 
 def sum_of_product(facts: GraphFacts, node: Node) -> list[Node] | None:
-    """The nodes that replace Σₙ or meanₙ of x·W + b over the last dimension. Before the sum, the product may be scaled
-    by numbers or shifted by constant vectors. None if `node` is no such sum.
+    """Returns the nodes that replace Σₙ or meanₙ of x·W + b over the last dimension. Before the sum, the product may be
+    scaled by numbers or shifted by constant vectors. Returns None if `node` is no such sum.
     """
     if operator(node) not in ("sum", "mean") or "dtype" in node.kwargs or len(node.args) > 3:
         return None
@@ -72,7 +72,7 @@ def _is_vector(facts: GraphFacts, operand: Operand, size: str) -> bool:
 
 
 def factors_of(facts: GraphFacts, node: Node) -> Factors | None:
-    """The factors of a product with constant two-dimensional weights; None if `node` is no such product."""
+    """Returns the factors of a product with constant two-dimensional weights; None if `node` is no such product."""
     name = operator(node)
     if node.kwargs:
         return None

@@ -1,4 +1,4 @@
-"""Applies the rules of algebra to a graph until none applies."""
+"""Rewrites a graph by the rules of this folder, which save arithmetic, until no rule applies."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ RULES: dict[str, tuple[Rule, ...]] = {"cpu": _RULES, "cuda": (*_RULES, pooling_o
 
 
 def simplified(graph: OpGraph, target: str) -> OpGraph:
-    """The graph with every rule applied; the graph itself if there is nothing to apply."""
+    """Returns `graph` rewritten by the rules of `target` ("cpu" or "cuda") until none applies; the same object if none
+    applies at first."""
     while (simpler := _once(graph, target)) is not None:
         graph = simpler
     return graph
 
 
 def _once(graph: OpGraph, target: str) -> OpGraph | None:
-    """The graph with the first node replaced to which a rule applies; None if no rule applies."""
+    """Applies one rule, at the first node to which one applies, and returns the new graph; None if none applies."""
     facts = GraphFacts(graph, target)
     for at, node in enumerate(graph.nodes):
         for rule in RULES.get(target, ()):
@@ -39,7 +40,7 @@ def _once(graph: OpGraph, target: str) -> OpGraph | None:
 
 
 def _without_unread(graph: OpGraph, nodes: tuple[Node, ...]) -> OpGraph:
-    """The graph with `nodes` in place of its own nodes; nodes that no output depends on are left out."""
+    """Returns the graph with `nodes` in place of its own nodes; nodes that no output depends on are left out."""
     needed, kept = set(graph.outputs), list[Node]()
     for node in reversed(nodes):
         if node.name in needed:

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class Unsupported(Exception):
-    """The graph or the schedule is outside what the generator writes; the message is one line."""
+    """The generator cannot write kernels for this graph, or not with this schedule. The message is one line."""

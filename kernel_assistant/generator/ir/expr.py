@@ -1,4 +1,4 @@
-"""Scalar expressions over axes: the value that a graph computes at one point of its iteration space."""
+"""Scalar expressions over axes (loops of a kernel): the value that a graph computes in one iteration of these loops."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ COMPUTE = {
 
 
 class Axis:
-    """One loop. `parts` is None until the axis turns out to be the same loop as another axis, or to consist of several
-    axes; `parts` then holds these other axes.
+    """One loop of a kernel, with `size` iterations. `parts` is None until the axis turns out to be the same loop as
+    another axis, or to consist of several axes; it then holds these axes, which replace it.
     """
 
     __slots__ = ("parts", "size")
@@ -40,7 +40,7 @@ Index = dict[Axis, Size]
 
 
 def resolve(axes: Axes) -> Axes:
-    """`axes` with each axis that has `parts` replaced by these, recursively: the loops of the final nest, outermost
+    """Replaces each of `axes` that has `parts` by these, recursively. Returns the loops of the final kernel, outermost
     first.
     """
     if all(axis.parts is None for axis in axes):
@@ -52,14 +52,16 @@ def resolve(axes: Axes) -> Axes:
 
 
 def split(axis: Axis, trailing: Size) -> None:
-    """Divide `axis` into an outer axis and an inner axis of size `trailing`, which must divide the size of `axis`."""
+    """Divides `axis` into an outer and an inner axis, by setting `axis.parts`. The inner one has the size `trailing`,
+    which must divide the size of `axis`."""
     leading = divide(axis.size, trailing)
     assert leading is not None
     axis.parts = (Axis(leading), Axis(trailing))
 
 
 def resolve_index(index: Index) -> Index:
-    """`index` with each axis that has `parts` replaced by these; the buffer position that it computes is the same."""
+    """Returns `index` with each axis that has `parts` replaced by these. The new index computes the same buffer
+    positions."""
     resolved: Index = {}
     for axis, coefficient in index.items():
         if axis.parts is None:
@@ -91,10 +93,11 @@ class Expr:
 
 @dataclass(eq=False, slots=True)
 class Load(Expr):
-    """buffer[offset + Σ coefficient·axis + Σ coefficient·term]; an empty `buffer` means the position itself as a value
-    (an iota).
+    """Reads buffer[offset + Σ coefficient·axis + Σ coefficient·term]. With an empty `buffer` the value is the position
+    itself (an iota).
 
-    `terms` are integer expressions; where the condition `guard` is false the value is 0 and nothing is read.
+    `terms` are (coefficient, integer expression) pairs. Where the condition `guard` is false, the value is 0 and
+    nothing is read.
     """
 
     buffer: str
@@ -122,7 +125,7 @@ class Op(Expr):
 
 @dataclass(eq=False, slots=True)
 class Reduce(Expr):
-    """`kind` (sum, prod, max, min, any, all) of `arg` over `axes`.
+    """A reduction of `arg` over the loops `axes`; `kind` is sum, prod, max or min.
 
     `joint` is (name, x, first reduction) if one pass over x can compute this value together with the first reduction:
     ("m2", x, Σx): Σ(x - mean)², ("sumexp", x, max x): Σ exp(x - max).
@@ -136,8 +139,9 @@ class Reduce(Expr):
 
 @dataclass(eq=False, slots=True)
 class PrefixScan(Expr):
-    """The running `kind` (sum, prod, max, min, logaddexp) of `arg` along `axis`; with `reverse`, from the end. The
-    value of an `exclusive` scan leaves out its own element: the first one is the neutral element of `kind`.
+    """A cumulative operation of `arg` along `axis`, such as cumsum, from the end with `reverse`; `kind` is sum, prod,
+    max, min or logaddexp. An `exclusive` scan leaves out the element itself: its first value is the neutral element of
+    `kind`.
     """
 
     kind: str
@@ -149,8 +153,8 @@ class PrefixScan(Expr):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Span:
-    """One dimension of a window: output number `out` covers the positions stride·out + dilation·k - padding of the axis
-    `source`, for 0 ≤ k < size. Positions outside [0, size of `source`) do not count.
+    """One dimension of a pooling or convolution window. Output number `out` covers the positions stride·out +
+    dilation·k - padding of the axis `source`, for 0 ≤ k < size. Positions outside [0, size of `source`) do not count.
 
     The axes `source` and `tap` occur only in the window's argument. `tap` is the loop over k, along which weights vary;
     it is None for windows without weights.
@@ -167,7 +171,8 @@ class Span:
 
 @dataclass(eq=False, slots=True)
 class Window(Expr):
-    """`kind` (sum, max) of `arg` over the positions that `spans` cover."""
+    """A pooling or depthwise convolution: reduces `arg` over the positions that `spans` cover, one span for each
+    dimension. `kind` is sum or max."""
 
     kind: str
     arg: Expr
@@ -176,7 +181,8 @@ class Window(Expr):
 
 @dataclass(eq=False, slots=True)
 class TensorExpr:
-    """A tensor of the graph: an expression and, per dimension, its axes (none where the size is 1)."""
+    """A tensor of the graph: the expression of an element and, for each dimension, the axes (loops) that run along it,
+    none where the size is 1."""
 
     expr: Expr
     dims: tuple[Axes, ...]
@@ -205,7 +211,8 @@ def named_inside(expr: Expr, node: str, known: dict[int, Expr]) -> None:
 
 
 def ordered(roots: list[Expr]) -> list[Expr]:
-    """Every expression below `roots`, each once, in the graph's order; arguments come first."""
+    """Returns `roots` and all expressions from which they are computed, each once, in the order of the graph. Arguments
+    come before the expressions that use them."""
     reached: dict[int, Expr] = {}
     waiting = list(reversed(roots))
     while waiting:

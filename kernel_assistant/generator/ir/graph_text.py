@@ -1,5 +1,5 @@
-"""Writes the graph as exact text and reads it back. The text is like `OpGraph.text`, plus base sizes and paths, with
-ambiguous strings quoted.
+"""Writes a graph as text and reads an equal graph back. The text is that of `OpGraph.text`, with the sizes of the free
+dimensions and the paths of parameters added, and with quotes around strings that could be read as something else.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|\[|\]|[^,\[\]"]+')
 
 
 def write_graph(graph: OpGraph) -> list[str]:
-    """The graph as lines of text: `dims` if there are any, one line for each input and node, and the outputs.
+    """Returns the graph as lines of text: `dims` if there are any, one line for each input and node, and the outputs.
     `read_graph` is the inverse.
     """
     lines = ["dims " + " ".join(f"{name}={size}" for name, size in graph.dims.items())] if graph.dims else []
@@ -47,7 +47,7 @@ def _write(operand: Operand) -> str:
 
 @lru_cache(maxsize=1 << 12)
 def _word(operand: str) -> str:
-    """A text operand, quoted if `read_graph` would take it for something else."""
+    """Returns a text operand, quoted if `read_graph` would take it for something else."""
     plain = _PLAIN.match(operand) and operand not in _WORDS and not _NUMBER.match(operand)
     return operand if plain and "=" not in operand else json.dumps(operand)
 
@@ -81,7 +81,7 @@ def _read_spec(text: str) -> TensorSpec:
 
 
 def _sizes(text: str) -> tuple[str, ...]:
-    """Split a list of sizes at its commas outside parentheses: a size may contain a call."""
+    """Splits a list of sizes at its commas outside parentheses, because a size may contain a call such as `D0(768)`."""
     if "(" not in text:
         return tuple(text.split(",")) if text else ()
     sizes, depth, start = [], 0, 0

@@ -15,7 +15,8 @@ _NUMBERED = re.compile(r"n\d+(?:_\d+)*")
 
 
 def label(expr: Expr) -> str:
-    """A variable's name without its prefix: the number of the node of `expr`, or `_` and the node's name."""
+    """Returns the name of a variable for `expr` without its prefix: the number of the expression's node (`5` for n5),
+    or `_` and the node's name."""
     node = expr.node.removesuffix(INNER)
     return node[1:] if _NUMBERED.fullmatch(node) else "_" + re.sub(r"\W", "_", node)
 
@@ -29,12 +30,12 @@ class VariableNames:
         self._tried = dict(tried or {})
 
     def copied(self) -> VariableNames:
-        """A copy with the same names; names that are added to the copy are not added to this object."""
+        """Returns a copy with the same names; names that are added to the copy are not added to this object."""
         return VariableNames(self.taken, self._tried)
 
     def new(self, prefix: str, expr: Expr) -> str:
-        """A new name: `t5` for the value of n5; `t5a`, `t5b`, … for intermediate values inside n5; `t5_1` for the value
-        of n5 at another position; `t_x0` for an input."""
+        """Returns a new name and adds it to `taken`: `t5` for the value of n5; `t5a`, `t5b`, … for intermediate values
+        inside n5; `t5_1` for the value of n5 at another position; `t_x0` for an input."""
         base, inside = prefix + label(expr), expr.node.endswith(INNER)
         name = base
         while name in self.taken or (inside and name == base):
@@ -45,8 +46,8 @@ class VariableNames:
 
 
 def _letters(number: int) -> str:
-    """Suffix number `number`, counted from 1, in the list a, b, …, z, aa, ab, …. Digits are not used, because `t5` with
-    the suffix 1 would be `t51`, the name of another node's variable."""
+    """Returns suffix number `number`, counted from 1, of the list a, b, …, z, aa, ab, …. Digits are not used, because
+    `t5` with the suffix 1 would be `t51`, the name of another node's variable."""
     text = ""
     while number:
         number, letter = divmod(number - 1, len(ascii_lowercase))
@@ -55,8 +56,8 @@ def _letters(number: int) -> str:
 
 
 def variables(prefix: str, exprs: Iterable[Expr]) -> dict[int, str]:
-    """A different variable name for each of `exprs`, by the `id` of the expression. An expression that comes twice
-    gives its first name back."""
+    """Returns a dict from the `id` of each of `exprs` to its variable name; all names differ. An expression that occurs
+    twice gets a new name the second time, and another expression may then get its first name."""
     names: dict[int, str] = {}
     for expr in exprs:
         names[id(expr)] = VariableNames(names.values()).new(prefix, expr)

@@ -8,8 +8,8 @@ from kernel_assistant.worker.runner.plan import number_of
 
 
 def as_number(operand: Operand, op: str) -> float:
-    """An operand that must be an integer or a float. Raises Unsupported for any other; the message names the operator
-    `op`.
+    """Returns `operand` if it is an int or a float. Raises Unsupported otherwise, with a message that names the
+    operator `op`.
     """
     if not isinstance(operand, int | float):
         raise Unsupported(f"{op} with {operand!r} where it needs a number")
@@ -17,10 +17,10 @@ def as_number(operand: Operand, op: str) -> float:
 
 
 def decoded(operand: Operand, op: str) -> Operand:
-    """`operand`, or the number that its text represents: `inf`, `-inf`, `nan`. Sizes, tensors and words stay as they
-    are.
+    """Returns the float that the text `operand` represents if it is `inf`, `-inf` or `nan`. Returns everything else
+    unchanged: numbers, sizes, tensors, words.
 
-    Raises Unsupported for a complex number; the message names the operator `op`.
+    Raises Unsupported for a complex number, with a message that names the operator `op`.
     """
     number = number_of(operand) if isinstance(operand, str) else None
     if isinstance(number, complex):

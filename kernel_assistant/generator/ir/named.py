@@ -44,8 +44,8 @@ _ONE: _Scale = (1, 1)
 
 
 class NamedSize(int):
-    """An integer with a text: `scale` (numerator, denominator) times the atoms of `top`, divided by the atoms of
-    `bottom`.
+    """An integer that knows how it is computed from named sizes: `scale` (numerator, denominator) times the atoms
+    (factors) of `top`, divided by the atoms of `bottom`. `str` writes it with the names, `repr` with names and values.
     """
 
     scale: _Scale
@@ -111,7 +111,7 @@ class NamedSize(int):
 
 
 class NamedNumber(float):
-    """A number of a module, such as an epsilon, with its name in `text`."""
+    """A float with a name in `text`, such as an epsilon with the name C0. `str` is the name, `repr` name and value."""
 
     text: str
 
@@ -134,20 +134,20 @@ class NamedNumber(float):
 
 
 def read_named_size(word: str) -> NamedSize | None:
-    """The NamedSize whose `repr` is `word`, such as `D0(768)`; None for any other text."""
+    """Returns the NamedSize whose `repr` is `word`, such as `D0(768)`; None for any other text."""
     match = NAMED_SIZE.fullmatch(word)
     return NamedSize.of_name(match[1], int(match[2])) if match else None
 
 
 def read_named_number(word: str) -> NamedNumber | None:
-    """The NamedNumber whose `repr` is `word`, such as `C0(1e-05)`; None for any other text."""
+    """Returns the NamedNumber whose `repr` is `word`, such as `C0(1e-05)`; None for any other text."""
     match = _NAMED_NUMBER.match(word)
     return NamedNumber(float(match[2]), match[1]) if match else None
 
 
 def ceil_div(size: int, step: int) -> int:
-    """`size` / `step`, rounded up; both are positive. For named sizes, the text is the same whether or not the division
-    is exact.
+    """Returns `size` / `step`, rounded up; both are positive. For named sizes, the text is the same whether or not the
+    division is exact.
     """
     return rounded((size + (step - 1)) // step) if isinstance(size, NamedSize) else -(-size // step)
 
@@ -173,7 +173,7 @@ def _times(a: _Scale, b: _Scale) -> _Scale:
 
 
 def _monomial(value: int, scale: _Scale, top: tuple[_Atom, ...], bottom: tuple[_Atom, ...]) -> int:
-    """The size scale · top / bottom after common atoms are cancelled; a plain integer if no atom is left."""
+    """Returns the size scale · top / bottom after common atoms are cancelled; a plain integer if no atom is left."""
     if not bottom:
         return NamedSize(value, scale, top) if top else value
     above, below = list(top), list[_Atom]()
@@ -205,8 +205,8 @@ def _quotient(a: int, b: int) -> int:
 
 
 def rounded(quotient: int) -> int:
-    """A quotient that was rounded down, as a single factor, so that later products and quotients do not cancel parts of
-    it. A plain integer is returned unchanged.
+    """Makes a quotient that was rounded down a single factor, so that later products and quotients do not cancel parts
+    of it. Returns a plain integer unchanged.
     """
     if not isinstance(quotient, NamedSize):
         return quotient

@@ -1,4 +1,5 @@
-"""A canonical graph whose sizes and numbers have names and values."""
+"""Makes a graph in which sizes and numbers have both a name (D0, C0) and a value, from a canonical graph, which has
+only the names."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ from kernel_assistant.records.canonical import Canonical, Item, factors, mapped
 
 
 def named_graph(task: Canonical) -> OpGraph:
-    """The graph of `task` for the generator: sizes and numbers have names, which are printed, and values, which
-    decide. In a graph with float64 values, numbers are plain, because a name has one type in C."""
+    """Returns the graph of `task` with a name and a value for each size and number: the generator prints the name and
+    decides by the value. In a graph with float64 values numbers have no names, because a name has one type in C."""
     sizes = {name: NamedSize.of_name(name, value) for name, value in task.sizes.items()}
     specs = [value.spec for value in task.graph.inputs] + [node.spec for node in task.graph.nodes]
     doubles = any(spec.dtype == "f64" for spec in specs)

@@ -25,5 +25,5 @@ FREE = RESHAPES | frozenset(
 
 
 def operator(node: Node) -> str:
-    """The operator's name without its overload."""
+    """Returns the operator's name without its overload: `sum` for `sum.dim_IntList`."""
     return node.op.partition(".")[0]

@@ -1,4 +1,4 @@
-"""Schedule: how a loop nest is mapped to the machine, as one line of text."""
+"""Defines Schedule: how the loops of a kernel are mapped to threads, registers and memory, as one line of text."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ FORMS: dict[str, dict[str, dict[str, int]]] = {
 
 
 class Schedule(Record, frozen=True, kw_only=True):
-    """A form of a target and its parameters, sorted by name. O, R and I are the outer, reduced and inner loops of a
-    nest.
+    """The kernel family (`form`) for a target, and its parameters, sorted by name. Below, O, R and I are the outer,
+    reduced and inner loops of a kernel.
 
     block: threads of a block; vec: elements of one vector access; put: elements of one vector store, where it differs
     from `vec`; items: vectors that a thread keeps in registers; unroll: vectors whose loads are in flight together;
@@ -109,21 +109,23 @@ class Schedule(Record, frozen=True, kw_only=True):
         raise KeyError(name)
 
     def text(self) -> str:
-        """The schedule as text, such as `rows/reg block=256 cluster=1 hint=0 items=2 vec=4`, or `part0: …; part1: …`"""
+        """Returns the schedule as text, such as `rows/reg block=256 cluster=1 hint=0 items=2 vec=4`, or `part0: …;
+        part1: …`"""
         if self.parts:
             return "; ".join(f"part{number}: {part.text()}" for number, part in enumerate(self.parts))
         return " ".join([self.form, *(f"{name}={value}" for name, value in self.params)])
 
     def having(self, **changes: int) -> Schedule:
-        """The same schedule with some parameters changed."""
+        """Returns a copy with some parameters changed. Raises ValueError for a parameter that the form has not."""
         return make(self.target, self.form, **{**dict(self.params), **changes})
 
     def with_part(self, number: int, part: Schedule) -> Schedule:
-        """The same schedule, with `part` as the schedule of part number `number`."""
+        """Returns a copy in which part number `number` of the graph (one kernel's share) has the schedule `part`."""
         return in_parts(self.target, (*self.parts[:number], part, *self.parts[number + 1 :]))
 
     def settings(self) -> tuple[tuple[str, int], ...]:
-        """All parameters as (name, value); the names of a part's parameters have the form `part1.block`."""
+        """Returns all parameters as (name, value). The names of parameters of part 1 begin with `part1.`, such as
+        `part1.block`."""
         inside = [
             (f"part{number}.{name}", value) for number, part in enumerate(self.parts) for name, value in part.settings()
         ]
@@ -149,12 +151,13 @@ def _with_defaults(target: str, form: str, params: dict[str, int]) -> tuple[tupl
 
 
 def in_parts(target: str, parts: tuple[Schedule, ...]) -> Schedule:
-    """The schedule of a graph of several parts."""
+    """Returns the schedule of a graph that several kernels compute; `parts` has the schedule of each kernel."""
     return Schedule(target=target, form="parts", params=(), parts=parts)
 
 
 def read_schedule(target: str, line: str) -> Schedule:
-    """Inverse of `Schedule.text`; missing parameters get their defaults. Raises Unsupported for any other text."""
+    """Reads the text that `Schedule.text` returns; missing parameters get their defaults. Raises Unsupported for any
+    other text."""
     if line.startswith("part0: "):
         items = line.split("; ")
         starts = [f"part{number}: " for number in range(len(items))]

@@ -1,4 +1,5 @@
-"""Sizes: integers or integer polynomials over the free dimensions, with exact division."""
+"""Computes with sizes: integers, or integer polynomials over the free dimensions, which only a call determines.
+Divisions are exact."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ Terms = tuple[tuple[tuple[str, ...], int], ...]
 
 
 class Poly:
-    """A polynomial with integer coefficients: sorted ((symbols, coefficient), ...). Immutable, equal by value."""
+    """A polynomial with integer coefficients. `terms` are sorted pairs (symbols, coefficient); a symbol that occurs
+    twice is squared. Immutable, equal by value."""
 
     __slots__ = ("terms",)
 
@@ -84,7 +86,7 @@ def product(sizes: list[Size] | tuple[Size, ...]) -> Size:
 
 
 def divide(a: Size, b: Size) -> Size | None:
-    """a / b if `b` is a single term that divides every term of `a`, or if both are equal; else None."""
+    """Returns a / b if `b` is a single term that divides every term of `a`, or if both are equal; else None."""
     if isinstance(a, int) and isinstance(b, int):
         return a // b if b and a % b == 0 else None
     if a == b:
@@ -107,14 +109,16 @@ def divide(a: Size, b: Size) -> Size | None:
 
 
 def multiple_of(size: Size, factor: int) -> bool:
-    """Whether `size` is a multiple of `factor` for every value of the free dimensions."""
+    """Whether `size` is a multiple of `factor` for all values of the free dimensions (sizes that only a call
+    determines)."""
     if isinstance(size, int):
         return size % factor == 0
     return all(value % factor == 0 for _, value in size.terms)
 
 
 def size_text(size: Size, names: dict[str, str] | None = None) -> str:
-    """The size as an expression; `names` maps symbols to the names to use."""
+    """Returns the size as the text of an expression. `names` maps symbols to the names that are written for them; None
+    keeps the symbols."""
     return str(size) if isinstance(size, int) else _polynomial_text(size, str, names)
 
 
@@ -129,7 +133,8 @@ def _polynomial_text(size: Poly, number: Callable[[int], str], names: dict[str, 
 
 
 def size_value(size: Size, dims: dict[str, int]) -> int:
-    """The value of the size at given free dimensions."""
+    """Returns the size as an integer. `dims` maps each free dimension (a size that only a call determines) to its
+    value."""
     if isinstance(size, int):
         return size
     total = 0
@@ -141,13 +146,13 @@ def size_value(size: Size, dims: dict[str, int]) -> int:
 
 
 def shape_text(size: Size) -> str:
-    """The size as text for a tensor shape, in a form that `parse_size` reads. A constant that has a name is written
-    with its value, such as `D0(768)*2`."""
+    """Returns the size as text for a tensor shape, in a form that `parse_size` reads. A constant that has a name is
+    written with its value, such as `D0(768)*2`."""
     return repr(size) if isinstance(size, int) else _polynomial_text(size, repr)
 
 
 def size_operands(shape: Sequence[str]) -> list[int | str | float | None]:
-    """The sizes of a shape as operands of a node: numbers as integers, others as text."""
+    """Returns the sizes of a shape as operands of a node: sizes that are known as integers, all others as text."""
     return [size if isinstance(size := parse_size(text), int) else text for text in shape]
 
 
@@ -156,27 +161,28 @@ def symbols_of(size: Size) -> list[str]:
 
 
 def fixed(text: str) -> int | None:
-    """The size that `text` writes as an integer, a NamedSize if it has a name; None if it depends on free
-    dimensions."""
+    """Parses a size. Returns it as an integer, which is a NamedSize if the size has a name; None if it depends on free
+    dimensions (sizes that only a call determines)."""
     size = parse_size(text)
     return size if isinstance(size, int) else None
 
 
 def known_size(size: Size) -> int:
-    """`size` as an integer; the caller knows that it does not depend on free dimensions."""
+    """Returns `size` as an integer; asserts that it does not depend on free dimensions."""
     assert isinstance(size, int)
     return size
 
 
 def size_of(operand: object) -> Size:
-    """An operand as a size: an integer is returned unchanged, any other operand is parsed as an expression."""
+    """Converts an operand of a node to a size: returns an integer unchanged, and parses any other operand as an
+    expression."""
     return operand if isinstance(operand, int) else parse_size(str(operand))
 
 
 @lru_cache(maxsize=4096)
 def parse_size(text: str) -> Size:
-    """Parses an expression to a size. Calls and divisions that cannot be computed become symbols. Raises Unsupported if
-    the text is no expression.
+    """Parses an expression to a size. Calls and divisions whose value is not known become symbols. Raises Unsupported
+    if the text is no expression.
     """
     try:
         return int(text)

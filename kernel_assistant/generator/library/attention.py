@@ -23,8 +23,8 @@ MOST_SCORES = 128
 
 
 def with_attention_written(graph: OpGraph, target: str) -> OpGraph:
-    """The graph with each attention replaced by products and a softmax; the graph itself if it has no attention. Raises
-    Unsupported if an attention cannot be replaced."""
+    """Returns the graph with each attention replaced by two products and a softmax; the graph itself if it has no
+    attention. Raises Unsupported if an attention cannot be replaced."""
     if not any(node.op == OPERATOR for node in graph.nodes):
         return graph
     nodes: list[Node] = []
@@ -37,7 +37,8 @@ def with_attention_written(graph: OpGraph, target: str) -> OpGraph:
 class _Attention:
     """The operands of one attention: q [..., L, E], k [..., S, E], v [..., S, V].
 
-    `group` is the number of heads of q that share one head of k and v.
+    `group` is the number of heads of q that share one head of k and v. `by_library` is True if a library computes the
+    products.
     """
 
     writer: NodeWriter
@@ -140,8 +141,8 @@ class _Attention:
         return self.writer.typed(dtype or self._dtype, op, *args, shape=shape)
 
     def _fold(self, shape: tuple[str, ...]) -> tuple[str, ...]:
-        """The shape [..., heads, rows, width] becomes [..., heads/group, group·rows, width]: one product then computes
-        all heads that share a head of k and v.
+        """Changes the shape [..., heads, rows, width] to [..., heads/group, group·rows, width], so that one product
+        computes all heads that share a head of k and v.
         """
         if self.group == 1:
             return shape

@@ -56,7 +56,7 @@ class Matmul:
     swapped: bool
 
     def sizes(self) -> dict[str, str]:
-        """The size arguments of the launch as C text, by name: `m`, `n`, `k`, `batch`, leading dimensions and
+        """Returns the size arguments of the launch as C text, by name: `m`, `n`, `k`, `batch`, leading dimensions and
         strides."""
         values = {"m": self.m, "n": self.n, "k": self.k, "batch": self.batch}
         operands = {"a": self.a, "b": self.b, "o": self.out}
@@ -79,8 +79,8 @@ def as_matmul(product: Product) -> Matmul:
 
 
 def matrix_like(view: View, product: Product, matmul: Matmul) -> Matrix:
-    """The layout in memory of `view`, a tensor that the library adds to the result. Raises Unsupported if its shape is
-    not that of the result, or if its rows are not dense.
+    """Returns the layout in memory of `view`, a tensor that the library adds to the result. Raises Unsupported if its
+    shape is not that of the result, or if its rows are not dense.
     """
     matrix = None
     if view.sizes == product.out.sizes:
@@ -105,7 +105,7 @@ def is_bias(view: View, product: Product, matmul: Matmul) -> bool:
 
 
 def _matmul(product: Product, forced: set[str]) -> Matmul:
-    """Like `as_matmul`, with the labels in `forced` as batch dimensions, even if only one operand has them."""
+    """Does the same as `as_matmul`, with the labels in `forced` as batch dimensions, even if one operand lacks them."""
     batch, rows, columns, inner = _groups(product, forced)
     out, (count, m, n) = _matrix(product.out, product.out_labels, batch, rows, columns)
     operands = (product.left_labels, product.right_labels)
@@ -156,8 +156,8 @@ def _matrix(view: View, labels: str, batch: str, rows: str, columns: str) -> tup
 
 
 def _merged(view: View, labels: str, group: str) -> tuple[Size, Size]:
-    """The size and stride of a single dimension that joins the dimensions with the labels `group`. A dimension that the
-    operand does not have has stride 0. Raises Unsupported if no single stride exists.
+    """Returns the size and stride of a single dimension that joins the dimensions with the labels `group`. A dimension
+    that the operand does not have has stride 0. Raises Unsupported if no single stride exists.
     """
     size: Size = 1
     step: Size | None = None

@@ -41,8 +41,8 @@ class Convolution:
 
 
 def read_convolution(node: Node, values: Resolver) -> Convolution:
-    """The convolution that `node` computes. Raises Unsupported if the node is no convolution, or if cuDNN cannot
-    compute it without copies.
+    """Returns the convolution that `node` computes. Raises Unsupported if the node is no convolution, or if cuDNN
+    cannot compute it without copies.
     """
     names = CONVOLUTIONS.get(node.op.partition(".")[0])
     if names is None:
@@ -115,8 +115,8 @@ def _padding(operand: Operand, kernel: list[int], dilation: list[int], rank: int
 
 
 def _integers(operand: Operand, rank: int, default: int) -> list[int]:
-    """The operand as a list of `rank` integers, one for each spatial dimension; a single number counts for all, and
-    None means `default`. Raises Unsupported for other operands."""
+    """Returns the operand as a list of `rank` integers, one for each spatial dimension; a single number counts for all,
+    and None means `default`. Raises Unsupported for other operands."""
     items = [default] if operand is None else operand if isinstance(operand, list) else [operand]
     integers = [item for item in items if isinstance(item, int)]
     if len(integers) != len(items) or len(integers) not in (1, rank):

@@ -33,7 +33,8 @@ _OPERATORS = PRODUCTS.keys() | CONVOLUTIONS.keys()
 
 @dataclass(slots=True)
 class _Call:
-    """A library call, into which further nodes can be fused. `last` is the node whose value the call writes."""
+    """A library call, into which following nodes can be fused. `last` is the name of the node whose value the call
+    writes."""
 
     node: Node
     last: str
@@ -188,7 +189,7 @@ class _ConvolutionCall(_Call):
 
 
 def library_nodes(graph: OpGraph, target: str) -> tuple[tuple[str, ...], ...]:
-    """Groups of node names: one library launch computes each group. Empty on the CPU. Never raises."""
+    """Returns groups of node names; one library launch computes each group. On the CPU there are none. Never raises."""
     if target != "cuda" or not any(_operator(node) in _OPERATORS for node in graph.nodes):
         return ()
     values, readers = Resolver(graph), readers_of(graph)
@@ -207,8 +208,9 @@ def library_nodes(graph: OpGraph, target: str) -> tuple[tuple[str, ...], ...]:
 
 
 def emit_library(part_graph: OpGraph, prefix: str) -> tuple[list[Launch], tuple[BufferSpec, ...]]:
-    """The launch of one group, which reads the part's inputs and writes `out0`, and an empty tuple: it needs no scratch
-    buffers. Raises Unsupported if the part is not exactly one such group.
+    """Returns a list with the one library launch that computes `part_graph` (one kernel's share of a graph) and writes
+    `out0`, and an empty tuple, because it needs no scratch buffers. `prefix` begins the name of the launch. Raises
+    Unsupported if the graph is not exactly one product or convolution with operators that the library can fuse.
     """
     values, readers = Resolver(part_graph), readers_of(part_graph)
     written = {node.name for node in part_graph.nodes if _operator(node) not in VIEWS}

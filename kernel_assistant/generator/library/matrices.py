@@ -27,8 +27,8 @@ class _Groups:
     inner: str
 
     def order(self, index: int, labels: str) -> str:
-        """The labels of operand `index` (0: left, 1: right) in the order of a batch of matrices. The label that is last
-        in memory stays last unless it is a batch label, so that a copy reads and writes along it.
+        """Returns the labels of operand `index` (0: left, 1: right) in the order of a batch of matrices. The label that
+        is last in memory stays last unless it is a batch label, so that a copy reads and writes along it.
         """
         own = self.own[index]
         return self.batch + (own + self.inner if labels[-1:] in self.inner else self.inner + own)
@@ -51,8 +51,8 @@ class _Nodes:
         return self._views[key]
 
     def permuted(self, name: str, operand: Operand, spec: TensorSpec, labels: str, order: str) -> str:
-        """Adds a view of `operand` whose dimensions, labelled `labels`, are in the order `order`; returns its
-        operand."""
+        """Adds a view of `operand` whose dimensions, labelled `labels`, are in the order `order`. Returns the operand
+        that names the view, or `operand` itself if both orders are the same."""
         if labels == order:
             return str(operand)
         permutation: Operand = [labels.index(label) for label in order]
@@ -61,7 +61,8 @@ class _Nodes:
 
 
 def with_matrices(graph: OpGraph, calls: set[str]) -> OpGraph:
-    """The graph in which the operands of the products `calls` are views with one matrix for each matrix of the result.
+    """Returns the graph with views in place of the operands of the products `calls` (names of nodes). Each view has one
+    matrix for each matrix of the result.
 
     A library can repeat an operand's matrices along all leading dimensions or along none, and needs an even distance
     between the matrices in memory.
@@ -78,7 +79,7 @@ def with_matrices(graph: OpGraph, calls: set[str]) -> OpGraph:
 
 
 def _add_of_matrices(made: _Nodes, node: Node, graph: OpGraph) -> None:
-    """Adds the `matmul` that `node` is to `made`, with batched operands expanded to the result's leading dimensions.
+    """Adds the `matmul` node `node` to `made`, with batched operands expanded to the result's leading dimensions.
     Vectors and single matrices are not expanded."""
     args = list(node.args)
     for index, operand in enumerate(node.args[:2]):
@@ -92,8 +93,8 @@ def _add_of_matrices(made: _Nodes, node: Node, graph: OpGraph) -> None:
 
 
 def _add_of_labels(made: _Nodes, node: Node, graph: OpGraph) -> None:
-    """Adds the `einsum` of two tensors that `node` is to `made`, with its labels in the order of a batched product. A
-    node that is no such product is added unchanged."""
+    """Adds the `einsum` node `node` to `made`, with its labels in the order of a batched product. Adds a node that is
+    no product of two tensors unchanged."""
     labels, operands = _labels(node), node.args[1] if len(node.args) > 1 else None
     if labels is None or not isinstance(operands, list):
         made.nodes.append(node)
@@ -124,7 +125,7 @@ def _add_of_labels(made: _Nodes, node: Node, graph: OpGraph) -> None:
 
 
 def _labels(node: Node) -> tuple[str, str, str] | None:
-    """The labels of both operands and of the result; None if the equation has other parts, such as an ellipsis."""
+    """Returns the labels of both operands and of the result; None if the equation has more, such as an ellipsis."""
     sides, arrow, out = str(node.args[0]).replace(" ", "").partition("->")
     left, comma, right = sides.partition(",")
     operands = node.args[1] if len(node.args) > 1 else None
@@ -149,5 +150,5 @@ def _groups(left: str, right: str, out: str) -> _Groups:
 
 
 def inner_name(name: str) -> str:
-    """The name of a product whose result is permuted afterwards."""
+    """Returns the name of the product that an `einsum` node `name` becomes if its result is permuted afterwards."""
     return f"{name}_product"

@@ -16,7 +16,7 @@ from kernel_assistant.records.graph import Operand
 
 @dataclass(frozen=True, slots=True)
 class ProductTerms:
-    """A node as a product: out = alpha · left·right + beta · `added`."""
+    """The terms of a node that computes a product: out = alpha · left·right + beta · `added`."""
 
     product: Product
     added: View | None = None
@@ -25,12 +25,13 @@ class ProductTerms:
 
 
 def argument(node: Node, position: int, name: str, default: Operand = None) -> Operand:
-    """The argument of `node` at `position` or with the keyword `name`; PyTorch's `default` if it has neither."""
+    """Returns the argument of `node` at `position` or with the keyword `name`; `default`, PyTorch's default, if it has
+    neither."""
     return decoded(node.args[position] if position < len(node.args) else node.kwargs.get(name, default), node.op)
 
 
 def read_product(node: Node, values: Resolver) -> ProductTerms:
-    """The product that `node` computes. Raises Unsupported if the node is no product of two tensors."""
+    """Returns the product that `node` computes. Raises Unsupported if the node is no product of two tensors."""
     reader = PRODUCTS.get(node.op.partition(".")[0])
     if reader is None:
         raise Unsupported(f"{node.op} is not a product")
@@ -81,7 +82,7 @@ def _matmul(node: Node, values: Resolver) -> ProductTerms:
     outer = string.ascii_uppercase[: max(rank, 0)]
 
     def labelled(view: View, matrix: str, vector: str) -> tuple[View, str]:
-        """The view without its batch dimensions of size 1, and the labels of its dimensions: batch letters and
+        """Returns the view without its batch dimensions of size 1, and the labels of its dimensions: batch letters and
         `matrix`, or `vector` for a view of rank 1."""
         if len(view.sizes) == 1:
             return view, vector

@@ -1,1 +1,2 @@
-"""Loop nests: their loops, the passes over their reduced loops, and the memory accesses in them."""
+"""Builds the loop nest of a kernel: its loops, the passes over the loops that it reduces, and the memory accesses in
+them."""

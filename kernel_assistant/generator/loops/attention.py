@@ -1,5 +1,5 @@
-"""Defines the node of an attention with few queries, and finds it in a part of a graph. CUDA only; see
-docs/language_models.md."""
+"""Defines the node of an attention with few queries, and finds it in a part of a graph (one kernel's share). CUDA only;
+see docs/language_models.md."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ ATTENTION = "ka_attention"
 
 @dataclass(frozen=True, slots=True)
 class ShortAttention:
-    """The `ka_attention` node of a part. `q`, `k`, `v` and `mask` are views of the part's inputs, `out` is its result;
-    the comment at ATTENTION lists their dimensions. `mask` has stride 0 in dimensions in which it is expanded."""
+    """The `ka_attention` node of a part (one kernel's share of a graph). `q`, `k`, `v` and `mask` are views of the
+    part's inputs, `out` is its result; the comment at ATTENTION lists their dimensions. `mask` has stride 0 in
+    dimensions in which it is expanded."""
 
     node: Node
     q: View
@@ -52,8 +53,8 @@ class ShortAttention:
 
 
 def as_attention(graph: OpGraph) -> ShortAttention | None:
-    """The attention that a part computes; None if the part computes anything else, or if the attention's kernel could
-    not read an operand without a copy."""
+    """Returns the attention that `graph`, one kernel's share of a graph, computes. Returns None if it computes anything
+    else, or if the attention's kernel could not read an operand without a copy."""
     heads = [node for node in graph.nodes if node.op == ATTENTION]
     if len(heads) != 1 or graph.outputs != (heads[0].name,):
         return None
@@ -74,7 +75,8 @@ def as_attention(graph: OpGraph) -> ShortAttention | None:
 
 
 def expanded(view: View, sizes: tuple[object, ...]) -> View:
-    """`view` expanded to `sizes`, with stride 0 in the new dimensions. Raises Unsupported if that is impossible."""
+    """Returns `view` expanded to `sizes`, with stride 0 in the new dimensions. Raises Unsupported if that is
+    impossible."""
     missing = len(sizes) - len(view.sizes)
     own = (*[1] * missing, *view.sizes)
     strides = (*[0] * missing, *view.strides)

@@ -1,4 +1,4 @@
-"""The families of loop nests, and the check that one loop nest can compute a graph."""
+"""Lists the families of loop nests (kinds of kernels), and checks whether one loop nest can compute a graph."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Family(str, Enum):
 
 
 def checked_nest(graph: OpGraph, target: str) -> LoopNest:
-    """The loop nest of a graph, as a copy that the caller may change. Raises Unsupported if the graph is not a
-    single nest."""
+    """Returns the loop nest (the loops of one kernel) of a graph, as a copy that the caller may change. Raises
+    Unsupported if no single nest can compute the graph."""
     nest = _nest_of(tuple(write_graph(graph)), target)
     if isinstance(nest, str):
         raise Unsupported(nest)
@@ -46,7 +46,7 @@ def checked_nest(graph: OpGraph, target: str) -> LoopNest:
 # Each schedule of a graph asks again.
 @lru_cache(maxsize=128)
 def _nest_of(lines: tuple[str, ...], target: str) -> LoopNest | str:
-    """The nest of a graph, which is given as lines of text, or the reason why no single nest computes it."""
+    """Returns the nest of a graph, which is given as lines of text, or the reason why no single nest computes it."""
     try:
         return _checked(read_graph(list(lines)), target)
     except Unsupported as error:
@@ -74,7 +74,7 @@ def _checked(graph: OpGraph, target: str) -> LoopNest:
 
 
 def _leave_samples(graph: OpGraph) -> None:
-    """Raises Unsupported if the graph has a `grid_sampler` of an image of many channels."""
+    """Raises Unsupported if the graph has a `grid_sampler` of an image with over MOST_SAMPLED_CHANNELS channels."""
     for node in graph.nodes:
         channels = fixed(node.spec.shape[1]) if node.op.startswith("grid_sampler") else None
         if channels is not None and channels > MOST_SAMPLED_CHANNELS:

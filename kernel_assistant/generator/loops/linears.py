@@ -1,4 +1,5 @@
-"""Defines the node of linear layers that read the same few rows, and finds it in a part of a graph. CUDA only.
+"""Defines the node of linear layers that read the same few rows, and finds it in a part of a graph (one kernel's
+share). CUDA only.
 
 See docs/language_models.md.
 """
@@ -20,8 +21,8 @@ LINEARS = "ka_linears"
 
 @dataclass(frozen=True, slots=True)
 class Linears:
-    """The `ka_linears` node of a part. `x`, `weights` and `biases` are views of the part's inputs; `outputs` has the
-    index of each layer's result among the part's outputs."""
+    """The `ka_linears` node of a part (one kernel's share of a graph). `x`, `weights` and `biases` are views of the
+    part's inputs; `outputs` has the index of each layer's result among the part's outputs."""
 
     x: View
     weights: tuple[View, ...]
@@ -30,8 +31,8 @@ class Linears:
 
 
 def as_linears(graph: OpGraph) -> Linears | None:
-    """The linear layers that a part computes; None if the part computes anything else, or if the layers' kernel could
-    not read an operand without a copy."""
+    """Returns the linear layers that `graph`, one kernel's share of a graph, computes. Returns None if it computes
+    anything else, or if the layers' kernel could not read an operand without a copy."""
     heads = [node for node in graph.nodes if node.op == LINEARS]
     if len(heads) != 1:
         return None

@@ -53,7 +53,7 @@ class Access:
         return [self.index.get(axis, 0) for axis in axes]
 
     def linear(self, axes: list[Axis]) -> Size | None:
-        """The stride of the loop that joins `axes`; None if there is no single stride."""
+        """Returns the stride of the loop that joins `axes`; None if there is no single stride."""
         steps = self.along(axes)
         for position in range(len(axes) - 1):
             if steps[position] != mul(steps[position + 1], axes[position + 1].size):
@@ -61,15 +61,15 @@ class Access:
         return steps[-1] if steps else 0
 
     def stepped(self, axes: list[Axis], vec: int) -> bool:
-        """Whether each `vec` neighbours along the loop that joins `axes` are contiguous, although this loop as a whole
-        has no single stride.
+        """Whether the loop that joins `axes` has no single stride, while each `vec` neighbouring iterations of it
+        access contiguous elements.
         """
         steps = self.along(axes)
         inside = len(axes) > 1 and steps[-1] == 1 and multiple_of(axes[-1].size, vec)
         return inside and self.linear(axes) is None and all(multiple_of(step, vec) for step in steps[:-1])
 
     def aligned(self, outer: list[Axis], vec: int) -> bool:
-        """Whether for every position of the outer loops the index is a multiple of `vec` where all other loops are at
+        """Whether the index is a multiple of `vec` at each position of the loops `outer`, while all other loops are at
         0."""
         return multiple_of(self.offset, vec) and all(multiple_of(step, vec) for step in self.along(outer))
 
@@ -101,7 +101,7 @@ class LoopNest:
         return [expr for expr in self.program.exprs if isinstance(expr, Reduce)]
 
     def result(self, reduce: Reduce) -> str:
-        """The name of the variable that holds a reduction's result."""
+        """Returns the name of the variable that holds a reduction's result."""
         return self.results[id(reduce)]
 
     @property
@@ -110,8 +110,8 @@ class LoopNest:
 
 
 def build_nest(graph: OpGraph) -> LoopNest:
-    """Builds the loop nest of a graph. Raises Unsupported with a one-line reason if a single nest cannot compute the
-    graph."""
+    """Builds the loop nest (the loops of one kernel) of a graph. Raises Unsupported with a one-line reason if a single
+    nest cannot compute the graph."""
     program = lower(graph)
     if not program.apart:
         return _built(program)
@@ -141,8 +141,8 @@ def _built(program: LoopProgram) -> LoopNest:
 
 
 def in_memory_order(program: LoopProgram, spine: Axes) -> list[Axis]:
-    """The loops of an elementwise nest, sorted by the first output's strides, the largest first; free sizes count as
-    large."""
+    """Returns the loops of an elementwise nest, sorted by the first output's strides, the largest first. Sizes that
+    only a call determines count as large."""
     index = resolve_index(program.outputs[0].index)
     if set(index) != set(spine) or any(isinstance(expr, Window) for expr in program.exprs):
         return list(spine)
@@ -150,7 +150,7 @@ def in_memory_order(program: LoopProgram, spine: Axes) -> list[Axis]:
 
 
 def _stride(step: Size) -> int:
-    """A number by which strides are compared; each free dimension in a stride counts as 4096."""
+    """Returns a number by which strides are compared; each free dimension in a stride counts as 4096."""
     return step if isinstance(step, int) else sum(value * 4096 ** len(key) for key, value in step.terms)
 
 
@@ -166,8 +166,8 @@ def _reduced_axes(program: LoopProgram) -> set[Axis]:
 
 
 def _spine(program: LoopProgram, loops: set[Axis]) -> Axes:
-    """All loops in the order of the dimensions of a tensor that varies along each of them, an output if possible.
-    Raises Unsupported if there is no such tensor."""
+    """Returns all loops of the kernel, outermost first: the axes of a tensor that varies along each of them, an output
+    if possible. Raises Unsupported if there is no such tensor."""
     inside, _ = window_axes(program)
     stored = [set(resolve_index(output.index)) for output in program.outputs]
     needed = set(loops).union(*stored)
@@ -184,7 +184,8 @@ def _spine(program: LoopProgram, loops: set[Axis]) -> Axes:
 
 
 def _as_in_memory(program: LoopProgram, spine: Axes, loops: set[Axis]) -> Axes:
-    """The loops of a reduction in the memory order of a tensor that varies along all of them; `spine` if there is none.
+    """Returns the loops of a reduction, outermost first, in the memory order of a tensor that varies along all of them;
+    `spine` if there is no such tensor.
 
     A tensor that is not contiguous along the reduced loops is preferred: neighbouring columns are then read or written
     together, and accesses that are contiguous along reduced loops can be transposed. If the reduced value depends on

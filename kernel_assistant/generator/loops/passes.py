@@ -53,17 +53,19 @@ class Passes:
 
 
 def joint_reduce(expr: Reduce, joint: bool | str) -> tuple[str, Expr, Reduce] | None:
-    """`expr.joint` if this reduction shares a pass with the first reduction that `expr.joint` names; else None. `joint`
-    selects the kinds that share a pass: True for all, False for none, or the name of one kind.
+    """Returns `expr.joint` if `expr` is computed in the same pass as the reduction that `expr.joint` names; None
+    otherwise. `joint` selects the kinds of reductions that share a pass: True for all, False for none, or the name of
+    one kind.
     """
     wanted = expr.joint is not None and joint in (True, expr.joint[0])
     return expr.joint if wanted else None
 
 
 def given_moments(nest: LoopNest, total: Reduce, squares: Reduce) -> tuple[list[Expr], list[Expr]]:
-    """The expressions whose values a pass that computes `total` (a sum) and `squares` (Σ(x - mean)²) together gives as
-    well. Returns two lists: the means of the summed values; and, where values are measured from the first of their row,
-    the expressions that correct `squares` for the rounding of the mean.
+    """Returns the expressions whose values need no statement if one pass computes both `total` (a sum) and `squares`
+    (Σ(x - mean)²), as two lists. The first has the means of the summed values. The second has the corrections of
+    `squares` for the rounding of the mean; it is empty unless values are summed as differences from the first of their
+    row.
     """
     mean = squares.arg.args[1] if isinstance(squares.arg, Op) and len(squares.arg.args) == 2 else None
     if not isinstance(mean, Op):
@@ -74,13 +76,13 @@ def given_moments(nest: LoopNest, total: Reduce, squares: Reduce) -> tuple[list[
 
 
 def nothing(expr: Expr) -> bool:
-    """A `keep` function for `plan_passes` that keeps no value: each pass computes everything from the loads again."""
+    """Returns False. As the `keep` function of `plan_passes` it lets each pass compute all from the loads again."""
     return False
 
 
 def plan_passes(nest: LoopNest, keep: Callable[[Expr], bool] = nothing, joint: bool | str = False) -> Passes:
-    """Plans the passes of a nest. `keep` returns whether a value is kept for later passes; `joint` selects the kinds of
-    reductions that share a pass (see `joint_reduce`).
+    """Plans the passes of a nest over its reduced loops. `keep` returns whether a value is kept for later passes;
+    `joint` selects the kinds of reductions that share a pass (see `joint_reduce`).
     """
     level: dict[int, int] = {}
     ends: dict[int, list[Reduce]] = {}
@@ -112,8 +114,8 @@ def plan_passes(nest: LoopNest, keep: Callable[[Expr], bool] = nothing, joint: b
 
 
 def below(roots: list[Expr], until: type[Expr] = Reduce, given: AbstractSet[int] = frozenset()) -> set[int]:
-    """The `id`s of `roots` and of all expressions from which they are computed. The search stops at expressions of the
-    type `until` (reductions by default) and at those in `given`, which are included.
+    """Returns the `id`s of `roots` and of all expressions from which they are computed. The search stops at expressions
+    of the type `until` (reductions by default) and at those in `given`, which are included.
     """
     seen: set[int] = set()
     waiting = list(roots)
@@ -126,8 +128,8 @@ def below(roots: list[Expr], until: type[Expr] = Reduce, given: AbstractSet[int]
 
 
 def read_elsewhere(nest: LoopNest, exprs: list[Expr], plan: Passes | None = None) -> list[Expr]:
-    """Those of `exprs` that an output or an expression outside of `exprs` reads. With `plan`, only expressions that the
-    plan computes count as readers.
+    """Returns those of `exprs` that an output or an expression outside of `exprs` reads. With `plan`, only expressions
+    that the plan computes count as readers.
     """
     own = {id(expr) for expr in exprs}
     read = {id(output.expr) for _, output in nest.stores}
@@ -175,15 +177,15 @@ class _Planner:
         part.body.append(expr)
 
     def scoped(self, targets: list[Expr]) -> list[Expr]:
-        """The expressions that do not vary along R, are not computed yet and are needed for `targets`, in order. Marks
-        them as computed."""
+        """Returns the expressions that do not vary along R, are not computed yet and are needed for `targets`, in
+        order. Marks them as computed."""
         scope: list[Expr] = []
         for target in targets:
             self._scope(target, scope)
         return sorted(scope, key=self.place)
 
     def place(self, expr: Expr) -> int:
-        """The number of an expression in the order of the graph."""
+        """Returns the number of an expression in the order of the graph."""
         return self._places[id(expr)]
 
     def _scope(self, expr: Expr, scope: list[Expr]) -> None:

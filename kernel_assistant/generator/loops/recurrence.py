@@ -1,5 +1,5 @@
-"""Defines the node that runs the steps of a recurrent layer, and finds it in a part of a graph. CUDA only; see
-docs/recurrent.md."""
+"""Defines the node that runs the steps of a recurrent layer, and finds it in a part of a graph (one kernel's share).
+CUDA only; see docs/recurrent.md."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ RECURRENCE = "ka_recurrence"
 
 
 def recurrent_layers(graph: OpGraph) -> frozenset[str]:
-    """Names of the nodes that are PyTorch's recurrent layers."""
+    """Returns the names of the nodes that are PyTorch's recurrent layers (LSTM, GRU, RNN)."""
     return frozenset(node.name for node in graph.nodes if operator(node) in GATES)
 
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:
-    """The `ka_recurrence` node of a part. `results` maps the numbers of the node's results that are read to their
-    names: 0 for the hidden states of all steps, 1 for the last hidden state h, 2 for the last cell state c."""
+    """The `ka_recurrence` node of a part (one kernel's share of a graph). `results` maps the numbers of the node's
+    results that are read to their names: 0 for the hidden states of all steps, 1 for the last hidden state h, 2 for the
+    last cell state c."""
 
     node: Node
     results: dict[int, str]
@@ -49,8 +50,8 @@ class Recurrence:
 
 
 def as_recurrence(graph: OpGraph) -> Recurrence | None:
-    """The recurrence that a part computes; None if the part computes anything else, or if an operand is not
-    contiguous from the first element of its buffer."""
+    """Returns the recurrence that `graph`, one kernel's share of a graph, computes. Returns None if it computes
+    anything else, or if an operand is not contiguous from the first element of its buffer."""
     heads = [node for node in graph.nodes if node.op == RECURRENCE]
     if len(heads) != 1:
         return None

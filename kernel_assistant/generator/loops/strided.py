@@ -30,12 +30,13 @@ class View:
     strides: tuple[Size, ...]
 
     def picked(self, order: list[int]) -> View:
-        """The view with only the dimensions whose indices are in `order`, in this order."""
+        """Returns the view with only the dimensions whose indices are in `order`, in this order."""
         sizes, strides = tuple(self.sizes[at] for at in order), tuple(self.strides[at] for at in order)
         return View(self.root, self.dtype, sizes, strides)
 
     def is_laid_out(self, order: list[int]) -> bool:
-        """Whether the view is dense in memory with its dimensions in this order, outermost first."""
+        """Whether the view is dense in memory with its dimensions in this order, outermost first; `order` has their
+        indices."""
         expected: Size = 1
         for at in reversed(order):
             if self.sizes[at] != 1 and self.strides[at] != expected:
@@ -62,8 +63,8 @@ class Resolver:
         return self.nodes[name].spec if name in self.nodes else self.given[name].spec
 
     def view(self, operand: Operand) -> View:
-        """The view that an operand names. Raises Unsupported for an operand that is no tensor, or that would have to be
-        copied.
+        """Returns the view that an operand names. Raises Unsupported for an operand that is no tensor, or that would
+        have to be copied.
         """
         if not isinstance(operand, str) or not operand.startswith("%"):
             raise Unsupported(f"{operand!r} is not a tensor")
@@ -80,15 +81,15 @@ class Resolver:
         return self.buffer(name)
 
     def view_or_none(self, operand: Operand) -> View | None:
-        """The view that an operand names; None where `view` raises Unsupported."""
+        """Returns the view that an operand names; None where `view` raises Unsupported."""
         try:
             return self.view(operand)
         except Unsupported:
             return None
 
     def buffer(self, name: str) -> View:
-        """The buffer of a written value as a view. It has the strides of the value's spec if the value is an input or
-        output, or if these strides are dense; otherwise it is contiguous.
+        """Returns the buffer of a written value as a view. It has the strides of the value's spec if the value is an
+        input or output, or if these strides are dense; otherwise it is contiguous.
         """
         spec = self.spec(name)
         sizes = tuple(parse_size(size) for size in spec.shape)
@@ -124,7 +125,7 @@ class Resolver:
 
 
 def contiguous(sizes: tuple[Size, ...]) -> tuple[Size, ...]:
-    """Strides of a row-major tensor."""
+    """Returns the strides, in elements, of a row-major tensor."""
     return tuple(product(sizes[at + 1 :]) for at in range(len(sizes)))
 
 

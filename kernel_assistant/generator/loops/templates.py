@@ -1,4 +1,4 @@
-"""Finds parts whose kernel is written from a template and not from a loop nest. CUDA only."""
+"""Finds parts of a graph whose kernel is written from a template and not from a loop nest. CUDA only."""
 
 from __future__ import annotations
 
@@ -11,5 +11,6 @@ Template = Recurrence | ShortAttention | Linears
 
 
 def as_template(graph: OpGraph) -> Template | None:
-    """The recurrence, attention or linear layers that a part computes; None for all other parts."""
+    """Returns the recurrence, attention or linear layers that `graph`, one kernel's share of a graph, computes; None if
+    it computes anything else."""
     return as_recurrence(graph) or as_attention(graph) or as_linears(graph)

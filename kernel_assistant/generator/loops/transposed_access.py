@@ -23,9 +23,9 @@ class TransposedAccess:
 
 
 def crossing(nest: LoopNest, guarded: bool = False) -> TransposedAccess:
-    """Finds loads that are contiguous along another loop than the stores; with `guarded` also loads with a guard that
-    depends on positions alone, such as those of a `cat`. Raises Unsupported if there are none, or if that loop or the
-    inner loop is too short.
+    """Finds loads that are contiguous along another loop than the stores; with `guarded` also loads under a condition
+    that depends on positions alone, such as those of a `cat`. Raises Unsupported if there are none, or if that loop or
+    the inner loop has fewer than SHORTEST iterations.
     """
     if len(nest.inner) != 1 or not nest.outer:
         raise Unsupported("a nest of one loop has nothing to transpose")

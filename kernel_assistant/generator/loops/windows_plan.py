@@ -1,5 +1,5 @@
-"""Plans a loop nest with windows, which are poolings and depthwise convolutions: which values are computed once before
-a window, at each position inside it, and once an output."""
+"""Plans a loop nest with windows (poolings and depthwise convolutions): which values are computed once before a window,
+at each position inside it, and once for each output."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from kernel_assistant.generator.lower.lower import Output
 class WindowBody:
     """The work of one window: the values `steady` are computed before it, the values `body` at each of its positions.
 
-    `last` is the span whose outputs the inner loop visits, None if there is none; `spans` are the other spans in the
-    order of the loops, with the axes of the final nest.
+    `last` is the span (dimension of the window) whose outputs the inner loop visits, None if there is none. `spans` are
+    the other spans in the order of the loops, with the axes of the final nest.
     """
 
     number: int
@@ -81,14 +81,14 @@ def _part(nest: LoopNest, number: int, window: Window, inner: set[Axis]) -> Wind
 
 
 def _after(roots: list[Expr]) -> list[Expr]:
-    """The expressions that are computed at each output from windows and loads, in order; arguments of windows are left
-    out."""
+    """Returns the expressions that are computed at each output from windows and loads, in order; arguments of windows
+    are left out."""
     seen = below(roots, until=Window)
     return [expr for expr in ordered(roots) if id(expr) in seen and not isinstance(expr, Const | Window)]
 
 
 def varying(exprs: list[Expr], nest: LoopNest, axes: AbstractSet[Axis | None]) -> set[int]:
-    """The `id`s of those of `exprs` that vary along `axes` or are computed from a window."""
+    """Returns the `id`s of those of `exprs` that vary along `axes` or are computed from a window."""
     ids: set[int] = set()
     for expr in exprs:
         along = isinstance(expr, Load) and any(axis in axes for axis in nest.loads[id(expr)].index)

@@ -1,5 +1,5 @@
-"""The state while the nodes of a graph are lowered to expressions, and the operations on axes that all
-operators share."""
+"""Holds the state while the nodes of a graph are lowered to expressions, and defines the operations on axes (loops)
+that the rules of all operators share."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ from kernel_assistant.records.graph import Operand, references
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """An output that joins the values `exprs`, which share the loops `dims`, along dimension `place`. Each value has
-    `size` elements along it; the values of a stack have one each, and `dims` has no loop there."""
+    """The output of a `cat` or `stack` that is written by a store of its own for each of the joined values `exprs`.
+    They are joined along dimension `place` and share the loops `dims`. Each has `size` elements along `place`; in a
+    stack that is 1, and `dims` has no loop there."""
 
     exprs: tuple[Expr, ...]
     dims: tuple[Axes, ...]
@@ -36,8 +37,9 @@ class Pieces:
 
 
 class Context:
-    """The state while a graph is lowered. `values` has the tensors by name; `node` is being lowered. With `apart`, an
-    output that joins several values (a `cat`) may be written by a store for each value if no node reads it."""
+    """The state while a graph is lowered. `values` maps names to lowered tensors; `node` is the node that is being
+    lowered. With `apart`, an output that joins several values (a `cat`) may be written by a store for each value if no
+    node reads it."""
 
     def __init__(self, graph: OpGraph, apart: bool = False) -> None:
         self.graph = graph
@@ -50,7 +52,8 @@ class Context:
         self.node: Node
 
     def value(self, operand: Operand) -> TensorExpr:
-        """The tensor that `operand` names."""
+        """Returns the tensor that `operand` names. Raises Unsupported if it names no tensor, or a node with several
+        results."""
         if not isinstance(operand, str) or not operand.startswith("%"):
             raise Unsupported(f"{self.node.op} wants a tensor, got {operand!r}")
         value = self.values[operand[1:]]
@@ -59,8 +62,8 @@ class Context:
         return value
 
     def operand(self, operand: Operand, ctype: str) -> TensorExpr:
-        """The tensor that `operand` names, or for a number or a size expression a constant of type `ctype` without
-        dimensions."""
+        """Returns the tensor that `operand` names; for a number or a size expression, a constant of C type `ctype`
+        without dimensions. Raises Unsupported for None and for lists."""
         if isinstance(operand, str) and operand.startswith("%"):
             return self.value(operand)
         operand = decoded(operand, self.node.op)
@@ -71,7 +74,7 @@ class Context:
         return TensorExpr(Const(ctype, operand), (), "f32")
 
     def argument(self, position: int, name: str, default: Operand = None) -> Operand:
-        """An argument of the node by position or keyword; `default` if it is missing."""
+        """Returns an argument of the current node by position or keyword; `default` if it is missing."""
         given = self.node.args[position] if position < len(self.node.args) else self.node.kwargs.get(name, default)
         return decoded(given, self.node.op)
 
@@ -89,7 +92,7 @@ class Context:
 
 
 def cast(expr: Expr, ctype: str) -> Expr:
-    """`expr` as a value of C type `ctype`."""
+    """Converts `expr` to the C type `ctype`; returns `expr` itself if it has this type."""
     if expr.ctype == ctype:
         return expr
     if isinstance(expr, Const):
@@ -100,7 +103,7 @@ def cast(expr: Expr, ctype: str) -> Expr:
 
 
 def source(name: str, spec: TensorSpec) -> TensorExpr:
-    """A graph input as a tensor that is loaded from its buffer, with one axis for each dimension whose size is
+    """Returns a graph input as a tensor that is loaded from its buffer, with one axis for each dimension whose size is
     not 1."""
     sizes = [parse_size(size) for size in spec.shape]
     strides = [parse_size(stride) for stride in spec.strides] if spec.strides is not None else contiguous(sizes)
@@ -142,8 +145,8 @@ def unify(left: Axes, right: Axes) -> None:
 
 
 def broadcast(*shapes: tuple[Axes, ...]) -> tuple[Axes, ...]:
-    """The axes of each dimension of the broadcast shape. Where several shapes have axes in a dimension, these become
-    the same loops."""
+    """Returns the axes of each dimension of the broadcast shape. Where several shapes have axes in a dimension, these
+    become the same loops."""
     rank = max(len(shape) for shape in shapes)
     dims: list[Axes] = [()] * rank
     for shape in shapes:
@@ -157,8 +160,8 @@ def broadcast(*shapes: tuple[Axes, ...]) -> tuple[Axes, ...]:
 
 
 def regroup(dims: tuple[Axes, ...], shape: tuple[Size, ...]) -> tuple[Axes, ...]:
-    """The axes of each dimension of a view with the sizes `shape`. Splits an axis where a dimension of `shape` ends
-    inside it; raises Unsupported if that is impossible."""
+    """Returns the axes of each dimension of a view with the sizes `shape`. Splits an axis where a dimension of `shape`
+    ends inside it; raises Unsupported if that is impossible."""
     left = [axis for dim in dims for axis in resolve(dim)]
     groups: list[Axes] = []
     for size in shape:

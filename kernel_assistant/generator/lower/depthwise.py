@@ -73,7 +73,8 @@ def _depthwise(rank: int) -> Lowering:
 
 
 def _spans(pool: Pool, w: TensorExpr) -> list[Span]:
-    """One span with a `tap` for each spatial dimension. Raises Unsupported if the size of the filter is not known."""
+    """Returns a span (dimension of the window) with a `tap` axis for each spatial dimension of the filter `w`. Raises
+    Unsupported if the size of the filter is not known."""
     sizes = [dim_size(axes) for axes in w.dims[2:]]
     kernel = [size for size in sizes if isinstance(size, int)]
     if len(kernel) != len(sizes):
@@ -96,8 +97,8 @@ def _moves(span: Span) -> bool:
 
 
 def _channels(given: Axes, filters: Axes) -> Axes:
-    """The axes of the result's channels: for each input channel one result channel, or several that are next to each
-    other."""
+    """Returns the axes of the result's channels: for each input channel one result channel, or several that are next to
+    each other."""
     size, count = dim_size(given), dim_size(filters)
     if size == count:
         unify(given, filters)

@@ -1,4 +1,4 @@
-"""Replaces composite operators by several nodes, which may then be in different parts of the graph."""
+"""Replaces composite operators by several simpler nodes, which different kernels may then compute."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from kernel_assistant.records.graph import Operand
 
 
 def expand(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpGraph:
-    """The graph with each operator of `EXPANSIONS` replaced by several nodes, except for the nodes in `stay`; the graph
-    itself if it has no such operator.
+    """Returns the graph with each operator of `EXPANSIONS` replaced by several nodes, except for the nodes whose names
+    are in `stay`; the graph itself if it has no such operator.
     """
     if not any(_name(node) in EXPANSIONS for node in graph.nodes):
         return graph
@@ -29,8 +29,8 @@ def expand(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpGraph:
 
 
 def in_steps(graph: OpGraph, dim: int, stay: frozenset[str] = frozenset()) -> OpGraph:
-    """The graph with every sum, mean or extreme over all dimensions split into two reductions: over `dim`, then over
-    the other dimensions. Nodes in `stay` are not split.
+    """Returns the graph with every sum, mean, extreme or elementwise loss that reduces a tensor to one number split
+    into two reductions: over `dim`, then over the other dimensions. Nodes whose names are in `stay` are not split.
 
     The kernel that computes the argument row by row can then compute the first reduction too, and writes only one value
     for each row.
@@ -42,8 +42,8 @@ def in_steps(graph: OpGraph, dim: int, stay: frozenset[str] = frozenset()) -> Op
 
 
 def _two_steps(writer: NodeWriter, dim: int) -> list[Node]:
-    """The nodes that replace a reduction: first over `dim`, then over the other dimensions. Empty if the node does not
-    reduce a tensor of two or more dimensions to one number.
+    """Returns the nodes that replace a reduction: first over `dim`, then over the other dimensions. Returns an empty
+    list if the node does not reduce a tensor of two or more dimensions to one number.
     """
     node, name = writer.node, _name(writer.node)
     at = REDUCTION_AT.get(name)
@@ -70,7 +70,8 @@ def _two_steps(writer: NodeWriter, dim: int) -> list[Node]:
 
 
 def _elements(*shape: str) -> str:
-    """The product of the sizes in a shape as text, such as `(D0)*(4)`; an empty text for a shape without dimensions."""
+    """Returns the product of the sizes in a shape as text, such as `(D0)*(4)`; an empty text for a shape without
+    dimensions."""
     return "*".join(f"({size})" for size in shape)
 
 
@@ -97,8 +98,8 @@ def _name(node: Node) -> str:
 
 
 def _class_loss(writer: NodeWriter, smoothing: float, logarithms: bool) -> list[Node]:
-    """The nodes that replace nll_loss or cross_entropy_loss with the arguments (scores, target, weight, reduction,
-    ignore_index). `logarithms`: whether the scores are log-probabilities.
+    """Returns the nodes that replace nll_loss or cross_entropy_loss with the arguments (scores, target, weight,
+    reduction, ignore_index). `logarithms` is True if the scores are log-probabilities.
     """
     scores, target = writer.node.args[:2]
     weight, reduction = writer.argument(2, "weight"), writer.argument(3, "reduction", 1)
@@ -168,8 +169,9 @@ def _cosine_embedding(writer: NodeWriter) -> list[Node]:
 
 
 def _bias_after(writer: NodeWriter) -> list[Node]:
-    """A convolution without its bias, then the addition of the bias, which the library may fuse and which costs nothing
-    in the next kernel. A 1×1 convolution that is too large for cuDNN becomes a product.
+    """Returns the nodes that replace a convolution with a bias: the convolution without it, then the addition of the
+    bias, which the library may fuse and which costs nothing in the next kernel. A 1×1 convolution that is too large for
+    cuDNN becomes a matrix product.
     """
     if product := as_product(writer):
         return product
@@ -188,7 +190,7 @@ def _bias_after(writer: NodeWriter) -> list[Node]:
 
 
 def _dot(writer: NodeWriter) -> list[Node]:
-    """The nodes that replace a product of two vectors: an elementwise product and its sum. Any other product is
+    """Returns the nodes that replace a product of two vectors: an elementwise product and its sum. Any other product is
     returned unchanged."""
     left, right = writer.node.args[:2]
     shape = writer.spec(left).shape
@@ -198,8 +200,9 @@ def _dot(writer: NodeWriter) -> list[Node]:
 
 
 def _bilinear(writer: NodeWriter) -> list[Node]:
-    """The nodes that replace `bilinear`: a matrix product with the second input, then a sum over the first input's last
-    dimension. With half types the node is returned unchanged, because the result of the product would be rounded.
+    """Returns the nodes that replace `bilinear`: a matrix product with the second input, then a sum over the first
+    input's last dimension. With half types the node is returned unchanged, because the result of the product would be
+    rounded.
     """
     first, second, weight = writer.node.args[:3]
     bias, dtype = writer.argument(3, "bias"), writer.node.spec.dtype
@@ -218,7 +221,7 @@ def _bilinear(writer: NodeWriter) -> list[Node]:
 
 
 def _take(writer: NodeWriter) -> list[Node]:
-    """The nodes that replace `take`: `index` on the flattened tensor."""
+    """Returns the nodes that replace `take`: `index` on the flattened tensor."""
     value, positions = writer.node.args[:2]
     if not isinstance(positions, str):
         raise Unsupported(f"{writer.node.op} wants a tensor, got {positions!r}")
@@ -233,8 +236,8 @@ MOST_WRITTEN = 8
 
 
 def _index_copy(writer: NodeWriter) -> list[Node]:
-    """The nodes that replace index_copy(base, dim, index, source), which writes the slices of `source` to `base` at the
-    positions `index` of `dim`.
+    """Returns the nodes that replace index_copy(base, dim, index, source), which writes the slices of `source` to
+    `base` at the positions `index` of `dim`.
     """
     base, dim, index, source = writer.node.args[:4]
     rank = len(writer.spec(base).shape)
@@ -244,8 +247,8 @@ def _index_copy(writer: NodeWriter) -> list[Node]:
 
 
 def _index_put(writer: NodeWriter) -> list[Node]:
-    """The nodes that replace base[:, :, index] = source, with an index for one dimension. Any other `index_put` is
-    returned unchanged."""
+    """Returns the nodes that replace base[:, :, index] = source, with an index for one dimension. Any other `index_put`
+    is returned unchanged."""
     base, items, source = writer.node.args[:3]
     dims = [dim for dim, item in enumerate(items) if item is not None] if isinstance(items, list) else []
     if len(dims) != 1 or writer.argument(3, "accumulate", False) or not isinstance(items, list):
@@ -254,8 +257,8 @@ def _index_put(writer: NodeWriter) -> list[Node]:
 
 
 def _written_at(writer: NodeWriter, base: Operand, dim: int, index: Operand, source: Operand) -> list[Node]:
-    """Nodes that compute `base` with the slices of `source` at the positions `index` of dimension `dim`, as in a key
-    cache. If a position occurs twice, the last slice counts. The node is returned unchanged if there are more than
+    """Returns nodes that compute `base` with the slices of `source` at the positions `index` of dimension `dim`, as in
+    a key cache. If a position occurs twice, the last slice counts. Returns the node unchanged if there are more than
     MOST_WRITTEN positions, if `index` is not int64, or if `base` and `source` have different dtypes."""
     shape, spec, given = writer.spec(base).shape, writer.spec(index), writer.spec(source)
     count = fixed(spec.shape[0]) if len(spec.shape) == 1 else None

@@ -14,7 +14,7 @@ MOST_PLACE = (1 << 32) - 1
 
 
 def position(axes: Axes) -> Expr:
-    """The position along `axes`, flattened in row-major order, as an expression."""
+    """Returns the position along `axes`, flattened in row-major order, as an expression."""
     index: Index = {}
     step: Size = 1
     for axis in reversed(axes):
@@ -24,8 +24,8 @@ def position(axes: Axes) -> Expr:
 
 
 def place_of(kind: str, value: TensorExpr, axes: Axes) -> Expr:
-    """The position along `axes` of the first largest ("max") or smallest ("min") element, or of the first NaN if there
-    is one."""
+    """Returns the position along `axes` of the first largest ("max") or smallest ("min") element, or of the first NaN
+    if there is one."""
     if not axes:
         return Const("int64_t", 0)
     expr = cast(value.expr, "int64_t") if value.expr.ctype == "bool" else value.expr
@@ -39,8 +39,8 @@ def place_of(kind: str, value: TensorExpr, axes: Axes) -> Expr:
 
 
 def last_key(kind: str, expr: Expr, axes: Axes) -> Expr:
-    """A key for each element. The maximum of all keys belongs to the last position of the largest ("max") or smallest
-    ("min") element, where NaN counts as such an element. `last_place` computes the position from this key."""
+    """Returns an integer key for each element. The largest key belongs to the last position of the largest ("max") or
+    smallest ("min") element, where NaN counts as such an element. `last_place` computes the position from this key."""
     return Op("int64_t", f"ka_key({{0}}, {MOST_PLACE} - {{1}})", (_ascending(kind, expr), position(axes)))
 
 
@@ -49,13 +49,13 @@ def last_place(key: Expr) -> Expr:
 
 
 def _ascending(kind: str, expr: Expr) -> Expr:
-    """`expr` for "max". For "min", an expression that is largest where `expr` is smallest."""
+    """Returns `expr` for "max"; for "min", an expression that is largest where `expr` is smallest."""
     return Op(expr.ctype, "~{0}" if expr.ctype == "int64_t" else "-{0}", (expr,)) if kind == "min" else expr
 
 
 def arg_extreme(kind: str, context: Context, value: TensorExpr, reduced: list[int], keep: bool) -> TensorExpr:
-    """The positions that argmax (kind "max") or argmin ("min") gives for the dimensions `reduced`; for all dimensions,
-    the position in the flattened tensor.
+    """Returns the positions that argmax (kind "max") or argmin ("min") gives for the dimensions `reduced`; for all
+    dimensions, the position in the flattened tensor.
     """
     axes = tuple(axis for index in reduced for axis in value.dims[index])
     kept = [() if index in reduced else dim for index, dim in enumerate(value.dims)]

@@ -1,4 +1,4 @@
-"""Convolutions of tensors with more elements than cuDNN supports.
+"""Handles convolutions of tensors with more elements than cuDNN supports.
 
 If the filter has one element, the convolution becomes a product, which cuBLASLt computes at any size. Any other such
 convolution is left to PyTorch, which divides it into smaller ones.
@@ -19,13 +19,14 @@ _ARGUMENTS = ((3, "stride", 1), (4, "padding", 0), (5, "dilation", 1), (6, "grou
 
 
 def is_large(spec: TensorSpec, dims: dict[str, int]) -> bool:
-    """Whether a tensor has more elements than cuDNN supports, if the free dimensions have the sizes `dims`."""
+    """Whether a tensor has more elements than cuDNN supports. `dims` maps free dimensions (sizes that only a call
+    determines) to their values."""
     return size_value(product([parse_size(size) for size in spec.shape]), dims) > MOST_ELEMENTS
 
 
 def as_product(writer: NodeWriter) -> list[Node]:
-    """The nodes that replace a large 1×1 convolution: out [N, K, P] = w [K, C] · x [N, C, P], then the addition of
-    the bias. Empty if the convolution is not 1×1, or not large."""
+    """Returns the nodes that replace a large 1×1 convolution: out [N, K, P] = w [K, C] · x [N, C, P], then the addition
+    of the bias. Returns an empty list if the convolution is not 1×1, or not large."""
     node = writer.node
     if operator(node) not in PLAIN_CONVOLUTIONS:
         return []

@@ -33,9 +33,9 @@ def _elementwise(
     numbers: tuple[tuple[int, str, float], ...] = (),
     fixed: int = 1,
 ) -> Lowering:
-    """The lowering of an elementwise loss of `count` tensors with the C text `text`. `numbers` has (position, name,
-    default) of further arguments of the text. The node's argument number `reduction_at` says how to reduce; `fixed`
-    does if the node has no such argument.
+    """Returns the lowering of an elementwise loss of `count` tensors that the C text `text` computes. `numbers` has
+    (position, name, default) of further arguments of the text. The node's argument number `reduction_at` says how to
+    reduce (see `_finish`); `fixed` says it if the node has no such argument.
     """
 
     def lower(context: Context) -> TensorExpr:
@@ -50,8 +50,9 @@ def _elementwise(
 
 
 def _weighted(text: str, weights: tuple[tuple[int, str], ...], reduction_at: int) -> Lowering:
-    """The lowering of a loss of two tensors with optional weights; `weights` has the (position, name) of each. The last
-    weight is a factor of the loss; the other weights appear in the text as {2}, …. A missing weight counts as 1.
+    """Returns the lowering of a loss of two tensors with optional weights; `weights` has the (position, name) of each.
+    The last weight is a factor of the loss; the other weights appear in the C text as {2}, …. A missing weight counts
+    as 1. Argument number `reduction_at` says how to reduce (see `_finish`).
     """
 
     def lower(context: Context) -> TensorExpr:
@@ -72,7 +73,8 @@ def _weighted(text: str, weights: tuple[tuple[int, str], ...], reduction_at: int
 
 
 def _kl_div(context: Context) -> TensorExpr:
-    """The Kullback-Leibler loss. The graph expresses `batchmean` as a sum and a division."""
+    """Lowers the Kullback-Leibler loss. The reduction `batchmean` does not occur here: the graph has a sum and a
+    division for it."""
     if context.argument(3, "log_target", False):
         return _elementwise("ka_exp({1}) * ({1} - {0})")(context)
     return _elementwise("ka_xlogy({1}, {1}) - {1} * {0}")(context)
@@ -103,14 +105,16 @@ def _class_dims(context: Context) -> tuple[TensorExpr, tuple[Axes, ...], Axes]:
 
 
 def picked(expr: Expr, classes: Axes, target: Expr) -> Expr:
-    """`expr` at the position along `classes` that equals `target`; 0 if there is no such position."""
+    """Returns the element of `expr` whose position along the axes `classes` equals `target`; 0 if there is no such
+    position."""
     if not classes:
         return op("({1} == 0 ? {0} : 0)", expr, target)
     return reduce_over("sum", op("({1} == {2} ? {0} : 0)", expr, position(classes), target), classes)
 
 
 def _class_loss(context: Context) -> TensorExpr:
-    """The loss of each row, from the arguments (scores, target, weight or None, ignored class, smoothing, logarithms).
+    """Lowers `ka_class_loss` to the loss of each row. The node's arguments are (scores, target, weight or None, ignored
+    class, smoothing, logarithms).
 
     `logarithms` is true if the scores are log-probabilities. Targets are class indices, or probabilities of the scores'
     shape.
@@ -160,7 +164,8 @@ def _class_loss(context: Context) -> TensorExpr:
 
 
 def _smoothed(loss: Expr, x: Expr, factor: Expr | None, classes: Axes, logsumexp: Expr, rate: float) -> Expr:
-    """The label-smoothed loss (1 - rate)·loss + rate/C·Σ weight·(logsumexp - x)."""
+    """Returns the label-smoothed loss (1 - rate)·loss + rate/C·Σ weight·(logsumexp - x), where C is the number of
+    classes."""
     count = number(x, dim_size(classes))
     if factor is None:
         spread = op("{0} - {1} / {2}", logsumexp, reduce_over("sum", x, classes), count)
@@ -171,8 +176,8 @@ def _smoothed(loss: Expr, x: Expr, factor: Expr | None, classes: Axes, logsumexp
 
 
 def _class_weight(context: Context) -> TensorExpr:
-    """The weight of each target, from the arguments (target, weight or None, ignored class): 0 for the ignored class,
-    otherwise the weight of its class, or 1 if there are no weights.
+    """Lowers `ka_class_weight` to the weight of each target: 0 for the ignored class, otherwise the weight of its
+    class, or 1 if there are no weights. The node's arguments are (target, weight or None, ignored class).
     """
     target, weight = context.value(context.node.args[0]), context.node.args[1]
     ctype = COMPUTE[context.node.spec.dtype]

@@ -1,4 +1,4 @@
-"""Lowers an OpGraph to a LoopProgram: a scalar expression for each output, over axes that the outputs share."""
+"""Lowers an OpGraph to a LoopProgram: a scalar expression for each output, over axes (loops) that the outputs share."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ IGNORED = ("_assert_tensor_metadata", "sym_size", "_assert_scalar", "sym_constra
 
 @dataclass(eq=False, slots=True)
 class Output:
-    """An output of the graph, or a piece of one: `expr` is written to the buffer `name` at offset + Σ coefficient·axis
-    of `index`."""
+    """An output of the graph, or one joined piece of it: `expr` is written to the buffer `name` at offset + Σ
+    coefficient·axis of `index`."""
 
     name: str
     spec: TensorSpec
@@ -97,8 +97,8 @@ def lower(graph: OpGraph, apart: bool = True) -> LoopProgram:
 
 def _inner(context: Context, lowered: TensorExpr | tuple[TensorExpr, ...], known: dict[int, Expr]) -> Sequence[Expr]:
     """Gives the value of `context.node`, which was just lowered, the name of this node, unless an earlier node has the
-    same value. Returns the expressions that are to be marked as inside the node, together with those from which they
-    are computed. If a node has several results, each is named after the `getitem` that reads it.
+    same value. Returns the expressions that the caller has to mark as inside the node, with all from which they are
+    computed. If a node has several results, the `getitem` that reads a result gives it its name.
     """
     if isinstance(lowered, tuple):
         return [expr for result in lowered for expr in children(result.expr)]

@@ -30,7 +30,7 @@ JOIN = {"sum": "{0} + {1}", "max": "ka_max({1}, {0})"}
 
 
 def move(expr: Expr, axes: Axes, target: Position) -> Expr:
-    """The value of `expr` at the position `target` of the dimension that consists of `axes`."""
+    """Returns the value of `expr` at the position `target` of the dimension that consists of `axes`."""
     parts = resolve(axes)
     if len(parts) == 1:
         return _Move(parts[0], target).walk(expr)
@@ -44,14 +44,14 @@ def move(expr: Expr, axes: Axes, target: Position) -> Expr:
 
 
 def behind(expr: Expr, guard: Expr) -> Expr:
-    """`expr` computed under a condition. If the condition is false, nothing is read and the caller must not use the
-    value."""
+    """Returns `expr` with its loads under the condition `guard`. Where the condition is false, nothing is read and the
+    caller must not use the value. Reductions, scans and windows are not changed."""
     return _Behind(guard).walk(expr)
 
 
 def chain(window: Window) -> Expr:
-    """The window, unrolled to an expression without loops. Raises Unsupported if it has more than `longest`
-    positions."""
+    """Unrolls a window (pooling, depthwise convolution) to an expression without loops. Raises Unsupported if the
+    window has more than `longest(window)` positions."""
     if positions(window) > longest(window):
         raise Unsupported(f"a window of {positions(window)} positions inside another reduction")
     taps: list[tuple[Expr, Expr | None]] = [(window.arg, None)]
@@ -77,7 +77,8 @@ def _moved(part: Expr, span: Span, target: Position, k: int) -> Expr:
 
 
 def longest(window: Window) -> int:
-    """The largest number of positions up to which a window is unrolled."""
+    """Returns the largest number of positions for which a window is unrolled; it is smaller without weights than with
+    them."""
     return LONGEST if all(span.tap is None for span in window.spans) else LONGEST_WEIGHTED
 
 

@@ -13,7 +13,8 @@ from kernel_assistant.records.graph import Operand
 
 
 class NodeWriter:
-    """Collects the nodes that replace one node. Their intermediate values are float32 if the result has a half type."""
+    """Collects the nodes that replace one node of a graph. Their intermediate values are float32 if the result has a
+    half type."""
 
     def __init__(self, graph: OpGraph, node: Node) -> None:
         self.graph, self.node = graph, node
@@ -26,13 +27,14 @@ class NodeWriter:
         return self.node.args[position] if position < len(self.node.args) else self.node.kwargs.get(name, default)
 
     def spec(self, operand: Operand) -> TensorSpec:
-        """The spec of an operand of the node. Raises Unsupported if the operand is no tensor."""
+        """Returns the spec (dtype, shape and strides) of an operand of the node. Raises Unsupported if the operand is
+        no tensor."""
         if not isinstance(operand, str) or not operand.startswith("%"):
             raise Unsupported(f"{self.node.op} wants a tensor, got {operand!r}")
         return self.graph.spec(operand[1:])
 
     def name(self) -> str:
-        """A name that no other value has, not even one made by an earlier expansion."""
+        """Returns a new name that no value of the graph has, not even one that an earlier expansion made."""
         return next(self._names)
 
     def add(self, op: str, *args: Operand, shape: tuple[str, ...], **kwargs: Operand) -> str:

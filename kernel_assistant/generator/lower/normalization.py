@@ -1,4 +1,4 @@
-"""Normalizations: layer, RMS, group, instance and batch norm."""
+"""Lowers normalizations: layer, RMS, group, instance and batch norm."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ EPSILON = {
 def _affine(
     context: Context, expr: Expr, dims: tuple[Axes, ...], weight: Operand, bias: Operand, dim: int | None
 ) -> TensorExpr:
-    """expr · weight + bias. `dim` is the dimension along which a per-channel weight varies; None if the weight is
-    aligned with the last dimensions.
+    """Returns expr · weight + bias as the node's result; a weight or bias that is None is left out. `dim` is the
+    dimension along which a per-channel weight varies; None if the weight is aligned with the last dimensions.
     """
     shapes = [dims]
     for operand, text in ((weight, "{0} * {1}"), (bias, "{0} + {1}")):
@@ -79,8 +79,8 @@ def _group_norm(context: Context) -> TensorExpr:
 
 
 def _group_moments(context: Context) -> tuple[TensorExpr, ...]:
-    """The first of the two launches of a norm: from the arguments (input, groups, eps), mean and 1/deviation of each
-    group."""
+    """Lowers the first of the two launches of a norm over groups of channels. The node's arguments are (input, groups,
+    eps); its results are mean and 1/deviation of each group."""
     value, groups = computed(context), context.node.args[1]
     channels, rest = dim_size(value.dims[1]), product([dim_size(axes) for axes in value.dims[2:]])
     if not isinstance(groups, int) or not isinstance(channels, int):
@@ -94,8 +94,8 @@ def _group_moments(context: Context) -> tuple[TensorExpr, ...]:
 
 
 def _by_moments(context: Context) -> TensorExpr:
-    """The second of the two launches of a norm: from the arguments (mean, 1/deviation, input, groups, weight, bias),
-    the normalized values.
+    """Lowers the second of the two launches of a norm over groups of channels to the normalized values. The node's
+    arguments are (mean, 1/deviation, input, groups, weight, bias).
     """
     given, groups = context.value(context.node.args[2]), context.node.args[3]
     value = TensorExpr(cast(given.expr, COMPUTE[context.node.spec.dtype]), given.dims, given.dtype)
@@ -143,8 +143,7 @@ def _batch_norm(context: Context) -> TensorExpr | tuple[TensorExpr, ...]:
 
 
 def _by_given_statistics(context: Context, value: TensorExpr, position: int, eps: float) -> TensorExpr:
-    """`value` normalized by the mean and variance that the node's arguments number `position` and `position +
-    1` give."""
+    """Normalizes `value` by the mean and variance, the node's arguments number `position` and `position + 1`."""
     mean, variance = (context.value(context.node.args[at]) for at in (position, position + 1))
     scale = op("ka_rsqrt({0} + {1})", variance.expr, number(variance.expr, eps))
     shape = tuple((*stat.dims, *((),) * (len(value.dims) - 2)) for stat in (mean, variance))
@@ -154,9 +153,10 @@ def _by_given_statistics(context: Context, value: TensorExpr, position: int, eps
 
 
 def _moving_batch_norm(context: Context) -> tuple[TensorExpr, ...]:
-    """`batch_norm` with running statistics that are returned. Arguments: (input, weight, bias, running mean, running
-    variance, training, momentum, eps). Results: (result, mean and 1/deviation of the batch, new running mean, new
-    running variance)."""
+    """Lowers a `batch_norm` that also returns its running statistics. The arguments are (input, weight, bias, running
+    mean, running variance, training, momentum, eps); the results are (normalized values, mean and 1/deviation of the
+    batch, new running mean, new running variance). In evaluation mode the running statistics stand in for those of the
+    batch."""
     value = computed(context)
     momentum, eps = context.number(6, "momentum", 0.1), context.number(7, "eps", 1e-5)
     if not context.argument(5, "training", False):
@@ -181,7 +181,8 @@ def _moving_batch_norm(context: Context) -> tuple[TensorExpr, ...]:
 
 
 def _batch_statistics(context: Context, value: TensorExpr, eps_at: int) -> TensorExpr:
-    """`batch_norm` with the statistics of the batch, without running statistics. `eps_at` is the position of eps."""
+    """Lowers a `batch_norm` that uses the statistics of the batch and has no running statistics. `eps_at` is the
+    position of the argument eps."""
     axes = axes_of(value, [dim for dim in range(len(value.dims)) if dim != 1])
     expr = _normalized(value.expr, axes, context.number(eps_at, "eps", 1e-5))
     return _affine(context, expr, value.dims, context.argument(1, "weight"), context.argument(2, "bias"), 1)

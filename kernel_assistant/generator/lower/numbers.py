@@ -36,7 +36,7 @@ _EXACT = 256
 
 
 def of_type(number: TensorExpr, dtype: str) -> TensorExpr:
-    """`number` converted to `dtype`, if `dtype` is a half type and `number` a literal that it may round.
+    """Returns `number` converted to `dtype`, if `dtype` is a half type and `number` a literal that it may round.
 
     Whether the half type really rounds this number is not checked, so that the text has the same form for all numbers.
     """
@@ -50,7 +50,8 @@ def of_type(number: TensorExpr, dtype: str) -> TensorExpr:
 
 
 def converted(value: TensorExpr, dtype: str) -> Expr:
-    """The value that an operator that computes in `dtype` has for the operand `value`."""
+    """Converts the operand `value` of an operator to `dtype`, the dtype in which the operator computes, as PyTorch
+    does."""
     expr = value.expr
     if isinstance(expr, Const) and not isinstance(expr.value, Poly):
         return Const(COMPUTE[dtype], _wrapped(expr.value, dtype))
@@ -66,8 +67,8 @@ def converted(value: TensorExpr, dtype: str) -> Expr:
 
 
 def real(value: TensorExpr, ctype: str) -> Expr:
-    """`value` as a real number of the C type `ctype`. A narrow integer is first cast to its own width, because not
-    every processor has vector instructions that convert 64-bit integers.
+    """Returns `value` as a real number of the C type `ctype`. A narrow integer is first cast to its own width, because
+    not every processor has vector instructions that convert 64-bit integers.
     """
     if value.dtype in NARROW and value.expr.ctype == "int64_t" and not isinstance(value.expr, Const):
         return Op(ctype, f"({ctype})({NARROW[value.dtype]}){{0}}", (value.expr,))
@@ -75,17 +76,17 @@ def real(value: TensorExpr, ctype: str) -> Expr:
 
 
 def narrowed(expr: Expr, source: str, dtype: str) -> Expr:
-    """An integer of the dtype `source`, wrapped to the range of `dtype`. `expr` itself if `dtype` has all values of
-    `source` or is not a narrow integer."""
+    """Wraps `expr`, an integer of the dtype `source`, to the range of `dtype`. Returns `expr` itself if `dtype` has all
+    values of `source`, or is no integer dtype narrower than int64."""
     if dtype not in NARROW or source == dtype or source in _WITHIN[dtype]:
         return expr
     return Op("int64_t", f"(int64_t)({NARROW[dtype]}){{0}}", (expr,))
 
 
 def in_width(text: str, dtype: str, args: Sequence[Expr], result: str = "") -> str:
-    """The C text of an operator on integers, with arguments and result in the width of `dtype`. Functions of the
-    headers return the type of their arguments. All other C text computes at least in `int`, so its result is cast to
-    `dtype`, unless `result` names another dtype.
+    """Returns the C text `text` of an operator with casts, so that arguments and result have the width of the integer
+    `dtype`; unchanged for other dtypes. Functions of the headers return the type of their arguments. All other C text
+    computes at least in `int`, so its result is cast to `dtype`, unless `result` names another dtype.
     """
     if dtype not in INTEGERS:
         return text
@@ -97,7 +98,7 @@ def in_width(text: str, dtype: str, args: Sequence[Expr], result: str = "") -> s
 
 
 def _wrapped(number: float, dtype: str) -> float:
-    """A literal as a number of `dtype`. A number outside the range of an integer dtype wraps around."""
+    """Returns a literal as a number of `dtype`. A number outside the range of an integer dtype wraps around."""
     if dtype not in INTEGERS or not math.isfinite(number):
         return number
     bits = int(dtype[1:])

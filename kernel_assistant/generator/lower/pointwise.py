@@ -1,4 +1,4 @@
-"""Elementwise operators: a table of C expressions, which call functions of the vetted headers."""
+"""Lowers elementwise operators by a table of C expressions, which call functions of the vetted headers (`ka/*.h`)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ COMPARE = {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 
 
 def lower_pointwise(context: Context) -> TensorExpr | None:
-    """The value of the node if its operator is elementwise, else None."""
+    """Returns the value of the current node if its operator is elementwise, else None."""
     node = context.node
     name = node.op.partition(".")[0]
     if name in UNARY and len(node.args) == 1:
@@ -107,7 +107,7 @@ def _compare(context: Context, symbol: str) -> TensorExpr:
 
 
 def _logit(context: Context) -> TensorExpr:
-    """The logit of a value, which is clamped to eps and 1 - eps if eps is given; PyTorch ignores a negative eps."""
+    """Lowers `logit`. The value is clamped to eps and 1 - eps if eps is given; PyTorch ignores a negative eps."""
     value, eps = context.value(context.node.args[0]), context.number(1, "eps", -1.0)
     if eps >= 0:
         bound = TensorExpr(Const(COMPUTE[context.node.spec.dtype], eps), (), "f32")
@@ -177,7 +177,8 @@ def _addcdiv(context: Context) -> TensorExpr:
 
 
 def _rrelu(context: Context) -> TensorExpr:
-    """rrelu in evaluation mode, in which its slope is the middle of its bounds. Raises Unsupported in training mode."""
+    """Lowers `rrelu` in evaluation mode, in which its slope is the middle of its bounds. Raises Unsupported in training
+    mode."""
     if context.argument(3, "training", False):
         raise Unsupported("rrelu in training mode")
     slope = (context.number(1, "lower", 1 / 8) + context.number(2, "upper", 1 / 3)) / 2
@@ -200,7 +201,7 @@ def _prelu(context: Context) -> TensorExpr:
 
 
 def _convert(context: Context) -> TensorExpr:
-    """A dtype cast. Unlike other operators, it rounds to half types, because the module asks for this dtype."""
+    """Lowers a dtype cast. Unlike other operators, it rounds to half types, because the module asks for this dtype."""
     value = context.value(context.node.args[0])
     dtype = context.node.spec.dtype
     if dtype in HALVES and value.dtype != dtype:
@@ -209,7 +210,8 @@ def _convert(context: Context) -> TensorExpr:
 
 
 def _fill(literal: float | None, at: int = 1) -> Callable[[Context], TensorExpr]:
-    """The lowering of a constant: `literal`, or the node's argument at the position `at` if `literal` is None."""
+    """Returns the lowering of a constant tensor: all elements are `literal`, or the node's argument at the position
+    `at` if `literal` is None."""
 
     def lower(context: Context) -> TensorExpr:
         number = literal if literal is not None else context.argument(at, "fill_value")
@@ -228,14 +230,14 @@ def _test(text: str) -> Callable[[Context], TensorExpr]:
 
 
 def _copy(context: Context) -> TensorExpr:
-    """A copy of a value that another part of the graph reads; it is written in the order of its own dimensions."""
+    """Lowers `ka_copy`: writes a value to memory for another kernel, in the order of the value's own dimensions."""
     value = context.value(context.node.args[0])
     return context.result(value.expr, value.dims)
 
 
 def _high(context: Context) -> TensorExpr:
-    """A float32 value truncated to TF32's mantissa, or 0 where the value is not finite: the difference between value
-    and result then keeps the infinities and NaNs.
+    """Lowers `ka_high`: truncates a float32 value to TF32's mantissa, and gives 0 where the value is not finite, so
+    that the difference between value and result keeps infinities and NaNs.
     """
     text = "(ka_abs({0}) < INFINITY ? ka_as_float(ka_as_int({0}) & ~0x1fff) : 0.0f)"
     return pointwise(context, text, [context.value(context.node.args[0])], "f32")

@@ -1,4 +1,4 @@
-"""Positions along a dimension, conditions on them, and copies of expressions with some parts replaced."""
+"""Defines positions along a dimension and conditions on them, and copies expressions with some parts replaced."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from kernel_assistant.generator.ir.sizes import Size, mul
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A position: offset + Σ coefficient·axis, or the value of `term`. It exists only if `guard` is true."""
+    """A position along a dimension: offset + Σ coefficient·axis, or the value of `term`. It exists only if `guard` is
+    true."""
 
     index: Index = field(default_factory=dict)
     offset: Size = 0
@@ -28,7 +29,7 @@ class Position:
     guard: Expr | None = None
 
     def expr(self) -> Expr:
-        """The position as an integer expression."""
+        """Returns the position as an integer expression."""
         return self.term if self.term is not None else iota(self.index, self.offset)
 
 
@@ -37,7 +38,7 @@ BELOW = "((uint64_t){0} < (uint64_t){1})"
 
 
 def iota(index: Index, offset: Size = 0) -> Expr:
-    """offset + Σ coefficient·axis as a value."""
+    """Returns the position offset + Σ coefficient·axis as an integer expression."""
     return Load("int64_t", "", "i64", index, offset)
 
 
@@ -54,12 +55,12 @@ def condition(text: str, *args: Expr) -> Expr:
 
 
 def within(position: Expr, size: Size) -> Expr:
-    """The condition 0 ≤ position < size, as one comparison."""
+    """Returns the condition 0 ≤ position < size, as one comparison."""
     return condition(BELOW, position, whole(size))
 
 
 def both(left: Expr | None, right: Expr | None) -> Expr | None:
-    """The conjunction of two conditions; None stands for a condition that is always true."""
+    """Returns the conjunction of two conditions; None stands for a condition that is always true."""
     if left is None or right is None:
         return left or right
     return condition("({0} && {1})", left, right)
@@ -70,7 +71,7 @@ def select(test: Expr, then: Expr, other: Expr) -> Expr:
 
 
 def axes_index(axes: Axes) -> Index:
-    """The index of a position along a dimension: a coefficient for each of the dimension's axes."""
+    """Returns the index of a position along a dimension: a coefficient for each of the dimension's axes."""
     index: Index = {}
     step: Size = 1
     for axis in reversed(axes):

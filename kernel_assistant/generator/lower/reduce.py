@@ -39,7 +39,8 @@ def number(expr: Expr, value: float | Size) -> Expr:
 
 
 def places_of(context: Context, operand: Operand, rank: int) -> list[int]:
-    """The indices of the dimensions that `operand` lists, sorted; None or an empty list means all `rank` dimensions."""
+    """Returns the indices of the dimensions that `operand` lists, sorted; None or an empty list means all `rank`
+    dimensions."""
     if operand is None or operand == []:
         return list(range(rank))
     items = operand if isinstance(operand, list) else [operand]
@@ -56,7 +57,7 @@ def reduced_dims(value: TensorExpr, dims: list[int], keep: bool) -> tuple[Axes, 
 
 
 def reduce_over(kind: str, arg: Expr, axes: Axes, joint: tuple[str, Expr, Reduce] | None = None) -> Expr:
-    """A reduction over `axes`; without axes it is the argument itself."""
+    """Returns the reduction `kind` of `arg` over `axes`; without axes, `arg` itself."""
     return Reduce(arg.ctype, kind, arg, axes, joint) if axes else arg
 
 
@@ -74,15 +75,15 @@ class Moments:
     squares: Expr
 
     def centred(self, expr: Expr, scale: Expr) -> Expr:
-        """(expr - mean) · scale, with the exact mean. Subtracting `rest` costs nothing where products and sums are
-        fused."""
+        """Returns (expr - mean) · scale, with the exact mean. Subtracting `rest` costs nothing where products and sums
+        are fused."""
         if self.rest is None:
             return op("({0} - {1}) * {2}", expr, self.mean, scale)
         return op("({0} - {1}) * {2} - {3}", expr, self.mean, scale, op("{0} * {1}", self.rest, scale))
 
 
 def moments(expr: Expr, axes: Axes) -> Moments:
-    """The moments of `expr` over `axes`; one pass can compute both.
+    """Returns the moments of `expr` over `axes`: mean and Σ(x - mean)². One pass can compute both.
 
     Values are summed as differences from the first one of their row, so that no digits are lost if the mean is much
     larger than the deviations (Chan, Golub, LeVeque, "Algorithms for Computing the Sample Variance", 1983): the error
@@ -109,8 +110,8 @@ def _squares(expr: Expr, mean: Expr, summed: Expr, total: Expr, axes: Axes) -> E
 
 
 def first_of(expr: Expr, axes: Axes) -> Expr | None:
-    """The value of `expr` at the first position along `axes`. None if computing it would cost as much as a short row,
-    if `expr` contains a scan or a window, or if there is at most one position.
+    """Returns the value of `expr` at the first position along `axes`. Returns None if computing it would cost as much
+    as a short row, if `expr` contains a scan or a window, or if there is at most one position.
     """
     inside = ordered([expr])
     if dim_size(axes) in (0, 1) or any(isinstance(part, PrefixScan | Window) for part in inside):
@@ -136,7 +137,7 @@ def exponentials(expr: Expr, axes: Axes) -> tuple[Expr, Expr, Expr]:
 
 
 def computed(context: Context) -> TensorExpr:
-    """The first argument, converted to the type in which the operator computes."""
+    """Returns the node's first argument, converted to the dtype in which the operator computes."""
     value = context.value(context.node.args[0])
     dtype = context.node.spec.dtype
     return TensorExpr(converted(value, dtype), value.dims, dtype)

@@ -67,15 +67,15 @@ def _simple(kind: str, dim_at: int = 1, keep_at: int = 2) -> Lowering:
 
 
 def _in_range(kind: str, expr: Expr, context: Context) -> Expr:
-    """A sum or product of integers, which is computed in int64_t, wrapped to the range of the node's dtype. For any
-    other `kind` or dtype, `expr` itself.
+    """Wraps a sum or product of integers, which is computed in int64_t, to the range of the node's dtype. Returns
+    `expr` itself for any other `kind` or dtype.
     """
     return narrowed(expr, "i64", context.node.spec.dtype) if kind in ("sum", "prod") else expr
 
 
 def _truth(kind: str) -> Lowering:
-    """The lowering of any (kind "max") and all ("min"), with truth values as results; for uint8 these are the numbers 0
-    and 1.
+    """Returns the lowering of any (kind "max") and all ("min"), with truth values as results; for uint8 these are the
+    numbers 0 and 1.
     """
 
     def lower(context: Context) -> TensorExpr:
@@ -113,7 +113,8 @@ def _arg(kind: str) -> Lowering:
 
 
 def _correction(context: Context) -> tuple[Operand, float, bool]:
-    """(dims, correction, keepdim) of a `var` or `std` node, whichever overload it has."""
+    """Returns (dims, correction, keepdim) of a `var` or `std` node, whichever overload it has. The correction is what
+    is subtracted from the number of elements."""
     overload = context.node.op.partition(".")[2]
     if overload == "correction":
         given = context.node.kwargs.get("correction", 1)
@@ -158,7 +159,7 @@ def _norm(context: Context) -> TensorExpr:
 
 
 def _length(expr: Expr, axes: Axes, order: float) -> Expr:
-    """The vector norm of order `order` over `axes`; the order may also be 0, inf or -inf."""
+    """Returns the vector norm of order `order` over `axes`; the order may also be 0, inf or -inf."""
     size = op("ka_abs({0})", expr)
     if order == 2:
         return op("ka_sqrt({0})", reduce_over("sum", op("ka_square({0})", expr), axes))
@@ -192,7 +193,8 @@ def _scan(kind: str) -> Lowering:
 
 
 def _scanned(context: Context, kind: str, value: TensorExpr) -> Expr:
-    """The running `kind` of a value along the dimension that the node's second argument names."""
+    """Returns the cumulative `kind` (such as sum) of a value along the dimension that the node's second argument names.
+    Raises Unsupported if this dimension consists of several loops."""
     axes = resolve(value.dims[dimension(context, context.node.args[1], len(value.dims))])
     if len(axes) > 1:
         raise Unsupported("a scan of a joined dimension")
@@ -200,7 +202,7 @@ def _scanned(context: Context, kind: str, value: TensorExpr) -> Expr:
 
 
 def _extreme_scan(kind: str) -> Lowering:
-    """The lowering of cummax (kind "max") and cummin ("min")."""
+    """Returns the lowering of cummax (kind "max") and cummin ("min")."""
 
     def lower(context: Context) -> tuple[TensorExpr, ...]:
         node, value = context.node, context.value(context.node.args[0])

@@ -12,8 +12,8 @@ from kernel_assistant.generator.lower.positions import Position
 
 
 def sharing_loops(context: Context, values: list[TensorExpr]) -> list[TensorExpr]:
-    """The values, some with new loops, such that `broadcast` can join their loops. Raises Unsupported if a value that
-    needs new loops contains a reduction, a scan or a window.
+    """Returns the values, some of them with new loops, so that `broadcast` can make their dimensions the same loops.
+    Raises Unsupported if a value that needs new loops contains a reduction, a scan or a window.
     """
     if len(values) < 2:
         return values

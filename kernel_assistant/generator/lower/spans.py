@@ -1,5 +1,5 @@
-"""Windows and their spans: the first and last position that they cover, and the value of elements outside the
-tensor."""
+"""Computes with windows of poolings and with spans, their dimensions: the first and last position that they cover, and
+the value that elements outside the tensor count as."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from kernel_assistant.generator.ir.sizes import Size
 
 
 def neutral(kind: str, ctype: str) -> Expr:
-    """The neutral element of the window's `kind`, which is used for positions outside the tensor."""
+    """Returns the neutral element of the window's `kind`, which is used for positions outside the tensor."""
     if kind == "sum" or ctype == "bool":
         return Const(ctype, 0)
     return Op(ctype, "INT64_MIN", ()) if ctype == "int64_t" else Const(ctype, float("-inf"))
 
 
 def reach(span: Span) -> tuple[int, int]:
-    """The first and the last position that the windows of all outputs cover, for a span with constant sizes."""
+    """Returns the first and the last position that the windows of all outputs cover, for a span (dimension of a window)
+    with constant sizes."""
     assert isinstance(span.out.size, int)
     last = (span.out.size - 1) * span.stride + (span.size - 1) * span.dilation - span.padding
     return -span.padding, last
@@ -35,7 +36,7 @@ def always_inside(span: Span) -> bool:
 
 
 def start(span: Span) -> tuple[Index, Size]:
-    """The first position of the window of each output: offset + Σ coefficient·axis."""
+    """Returns the first position of the window of each output as (index, offset): offset + Σ coefficient·axis."""
     return ({} if span.out.size == 1 else {span.out: span.stride}), -span.padding
 
 

@@ -1,4 +1,5 @@
-"""Decides after lowering which windows remain loops, and which are unrolled to a chain of loads."""
+"""Decides after lowering which windows (poolings, depthwise convolutions) remain loops, and which are unrolled to a
+chain of loads."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ FEWEST_NEIGHBOURS = 8
 
 def settle(program: LoopProgram) -> LoopProgram:
     """Unrolls the windows that cannot be loops: windows inside other reductions, and windows whose axes were split by
-    views.
+    views. Windows whose unrolled loads are vectors (see `_beside`) are unrolled too. Changes `program` and returns it.
     """
     windows = [expr for expr in program.exprs if isinstance(expr, Window)]
     if not windows:
@@ -52,8 +53,9 @@ def _whole(window: Window) -> bool:
 
 
 def _beside(window: Window, outputs: list[Index]) -> bool:
-    """Whether the neighbour of an output in memory has the same position in all dimensions of the window (channels
-    last). If such a window is unrolled, its loads are vectors.
+    """Whether to unroll a window because its loads are then vectors: elements that are neighbours in memory have the
+    same position in all dimensions of the window (channels last). False if the window has more than `longest(window)`
+    positions.
     """
     moved: set[Axis] = set()
     for span in window.spans:
@@ -71,7 +73,7 @@ def _beside(window: Window, outputs: list[Index]) -> bool:
 
 
 def _axes(load: Load) -> set[Axis]:
-    """The axes on which the position of a load depends."""
+    """Returns the axes on which the position of a load depends."""
     inside = ordered([term for _, term in load.terms])
     indices = (load.index, *(expr.index for expr in inside if isinstance(expr, Load)))
     return {axis for index in indices for axis in resolve_index(index)}

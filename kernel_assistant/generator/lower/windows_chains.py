@@ -17,8 +17,8 @@ Step = tuple[Position, Expr]
 
 
 def _limited(name: str, steps: Sequence[Sequence[Step]]) -> list[tuple[Step, ...]]:
-    """All combinations of one step per dimension, the last dimension fastest. Raises Unsupported if there are more than
-    LONGEST."""
+    """Returns all combinations of one step (position) per dimension; the last dimension changes fastest. Raises
+    Unsupported, with `name` in the message, if there are more than LONGEST."""
     positions = list(product(*steps))
     if len(positions) > LONGEST:
         raise Unsupported(f"{name} over {len(positions)} positions")
@@ -44,7 +44,7 @@ def largest_with_index(expr: Expr, dims: Sequence[Axes], spans: Sequence[Span]) 
 
 
 def largest_of_uneven(expr: Expr, dims: Sequence[Axes], spans: Sequence[Span]) -> tuple[Expr, Expr]:
-    """The same as `largest_with_index` for the windows of adaptive pooling, see `uneven`."""
+    """Does the same as `largest_with_index` for windows of adaptive pooling, which differ in size (see `uneven`)."""
     steps, _ = _uneven_steps(spans)
     return _largest(expr, dims, spans, steps, [some[0][1] for some in steps])
 
@@ -52,8 +52,8 @@ def largest_of_uneven(expr: Expr, dims: Sequence[Axes], spans: Sequence[Span]) -
 def _largest(
     expr: Expr, dims: Sequence[Axes], spans: Sequence[Span], steps: Sequence[Sequence[Step]], first: Sequence[Expr]
 ) -> tuple[Expr, Expr]:
-    """The maximum over the positions `steps`, and its flat position; the position `first` if no element is larger than
-    -inf."""
+    """Returns the maximum over the positions `steps` and its position in the flattened dimensions; the position is
+    `first` if no element is larger than -inf."""
     best, index = neutral("max", expr.ctype), _flat(first, spans)
     for chosen in _limited("indices of maxima", steps):
         value, guard = _moved(expr, dims, chosen)
@@ -72,7 +72,7 @@ def _step(span: Span, k: int) -> Step:
 
 
 def _first(span: Span) -> Expr:
-    """The first position of a window that is inside the tensor."""
+    """Returns the first position of a window that is inside the tensor."""
     begin, dilation = iota(*start(span)), whole(span.dilation)
     return integer("({0} < 0 ? {0} + (-{0} + {1} - 1) / {1} * {1} : {0})", begin, dilation)
 
@@ -85,8 +85,8 @@ def _flat(positions: Sequence[Expr], spans: Sequence[Span]) -> Expr:
 
 
 def uneven(kind: str, expr: Expr, dims: Sequence[Axes], spans: Sequence[Span]) -> tuple[Expr, Expr]:
-    """Adaptive pooling over windows from ⌊o·in/out⌋ to ⌈(o+1)·in/out⌉ for each output o. Returns the reduced values,
-    and the number of positions of each window.
+    """Lowers adaptive pooling: the window of output o goes from ⌊o·in/out⌋ to ⌈(o+1)·in/out⌉. Returns the reduced
+    values, and the number of positions of each window.
     """
     steps, count = _uneven_steps(spans)
     reduced: Expr | None = None
@@ -100,7 +100,7 @@ def uneven(kind: str, expr: Expr, dims: Sequence[Axes], spans: Sequence[Span]) -
 
 
 def _uneven_steps(spans: Sequence[Span]) -> tuple[list[list[Step]], Expr]:
-    """The positions of adaptive pooling's windows in each dimension, and the number of positions of a window."""
+    """Returns the positions of adaptive pooling's windows in each dimension, and the number of those of a window."""
     steps, count = list[list[Step]](), whole(1)
     for span in spans:
         size, out = span.source.size, span.out.size

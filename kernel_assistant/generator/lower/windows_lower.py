@@ -31,7 +31,8 @@ class Pool:
             raise Unsupported(f"{context.node.op} over dimensions of free size")
 
     def numbers(self, position: int, name: str, default: list[int]) -> list[int]:
-        """An argument of the node as one integer for each pooled dimension; a single number counts for all of them."""
+        """Returns an argument of the node as one integer for each pooled dimension; a single number counts for all of
+        them."""
         given = self.context.argument(position, name)
         if given is None or given == []:
             return default
@@ -44,7 +45,8 @@ class Pool:
     def spans(
         self, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int], *, taps: bool = False
     ) -> list[Span]:
-        """One span for each pooled dimension; with `taps`, each span has a `tap` axis for weights."""
+        """Returns one span (dimension of the window) for each pooled dimension; with `taps`, each span has a `tap` axis
+        for weights."""
         sizes = zip(self.inputs, self.outputs, kernel, stride, dilation, padding, strict=True)
         return [Span(Axis(size), Axis(out), k, s, d, p, Axis(k) if taps else None) for size, out, k, s, d, p in sizes]
 
@@ -106,7 +108,8 @@ def _max_pool(dims: int, with_indices: bool = False) -> Lowering:
 def _with_index(
     context: Context, value: TensorExpr, largest: tuple[Expr, Expr], axes: tuple[Axes, ...]
 ) -> tuple[TensorExpr, TensorExpr]:
-    """The two results of a pooling: the maxima `largest[0]` in the input's dtype, and their indices `largest[1]`."""
+    """Returns the two results of a pooling: the maxima `largest[0]` in the input's dtype, and their indices
+    `largest[1]`."""
     best, index = largest
     return context.result(best, axes, value.dtype), context.result(index, axes, "i64")
 
@@ -141,8 +144,8 @@ def _avg_pool(dims: int) -> Lowering:
 
 
 def _count(span: Span, include: bool) -> tuple[int, Expr | None]:
-    """Two factors whose product is the divisor of an average: a constant, and an expression that depends on the output
-    position, None if none does.
+    """Returns two factors whose product is the divisor of an average: a constant, and an expression that depends on the
+    output position, None if the divisor does not depend on it.
     """
     padding, size = span.padding, span.source.size
     assert isinstance(size, int)

@@ -59,14 +59,15 @@ def channels_last(
     around_norms: bool = True,
     depthwise: Depthwise = "",
 ) -> OpGraph:
-    """Returns the graph with the layout channels-last for the convolutions in `able`, if together they have enough
-    elements, and for operators after them that support it.
+    """Returns the graph with the layout channels-last for the convolutions in `able` (names of nodes that a library can
+    compute), if together they have enough elements, and for operators after them that support it. Nodes in `stay`,
+    which PyTorch computes, are not changed.
 
-    A 1×1 convolution without groups takes that layout only if elementwise work connects it with a larger convolution:
-    between depthwise ones, as in MobileNet, each would need two copies. A convolution whose input is given with
-    channels last uses that order in any case, unless it is in `stay`. The second launch of a norm over groups
-    recomputes the elementwise work before the norm; if other nodes read that work too, only with `around_norms`.
-    Depthwise convolutions take the layout only if `depthwise` says whether a library or a kernel computes them.
+    A 1×1 convolution without groups takes that layout only if elementwise work connects it with a larger convolution;
+    otherwise it would need two copies, as between the depthwise ones of MobileNet. A convolution whose input already
+    has channels last always takes it. The second kernel of a group norm recomputes the elementwise work before the
+    norm; if other nodes read that work too, only with `around_norms`. `depthwise` says what computes depthwise
+    convolutions with channels last, "library" or "kernel"; if it is "", they keep channels first.
     """
     single = [node for node in graph.nodes if operator(node) in CONVOLUTIONS and _has_single_channels(node, graph)]
     separate = {node.name for node in single if depthwise and _is_depthwise(node, graph)}
@@ -86,8 +87,9 @@ def channels_last(
 
 
 def _in_one_piece(graph: OpGraph, convolutions: set[str], some: set[str]) -> set[str]:
-    """The names of all values that are connected with a value in `some` through elementwise work, norms, pooling, joins
-    and `convolutions`. An input of the graph connects only the convolutions that read it."""
+    """Returns the names of all values that are connected with a value in `some` through elementwise nodes, norms,
+    poolings, `cat`s of channels and the nodes `convolutions`. An input of the graph connects only the convolutions that
+    read it."""
     neighbours = defaultdict[str, set[str]](set)
     specs = {node.name: node.spec for node in graph.nodes}
     for node in graph.nodes:
@@ -106,7 +108,7 @@ def _in_one_piece(graph: OpGraph, convolutions: set[str], some: set[str]) -> set
 
 
 def in_channels_last(spec: TensorSpec) -> TensorSpec:
-    """`spec` in the memory order channels-last: the same sizes, dense, with the second dimension innermost."""
+    """Returns `spec` in the memory order channels-last: the same sizes, dense, with the second dimension innermost."""
     sizes = [parse_size(size) for size in spec.shape]
     order = [0, *range(2, len(sizes)), 1]
     steps = {dim: shape_text(product([sizes[other] for other in order[at + 1 :]])) for at, dim in enumerate(order)}
@@ -166,7 +168,7 @@ def _is_pointwise(node: Node, graph: OpGraph) -> bool:
 
 
 def _elements(node: Node, graph: OpGraph) -> int:
-    """The number of elements of a convolution's input or result, whichever has more."""
+    """Returns the number of elements of a convolution's input or result, whichever has more."""
     x = spec_of(graph, node.args[0])
     return max(elements(x, graph.dims) if x is not None else 0, elements(node.spec, graph.dims))
 
@@ -203,11 +205,13 @@ def _has_groups(node: Node, graph: OpGraph) -> bool:
 
 
 class _Rewrite:
-    """Rewrites the nodes in order. `last` has the values that are rewritten to channels last, `turned` the copies with
-    channels last, `copies` all copies by value and operator, `readers` the names of the nodes that read a value.
-    `again` maps a value that is computed a second time to the name of the second value, which later nodes read. `given`
-    has the values that keep the memory order of the graph: its results, and the values that PyTorch's own calls
-    (`stay`) read.
+    """Rewrites the nodes of a graph in order; `chosen` has the convolutions to change to channels last.
+
+    Values and nodes are given by name. `last`: the values that are written with channels last; `turned`: the copies
+    with channels last; `copies`: the copy by (value, operator), where the operator is COPY or COPY_BACK; `readers`: the
+    nodes that read a value; `again`: by value that is computed a second time, the second value, which later nodes read;
+    `given`: the values that keep the memory order of the graph, because the graph returns them or PyTorch's own calls
+    (`stay`) read them.
     """
 
     def __init__(
@@ -259,8 +263,8 @@ class _Rewrite:
             self._as_given(node)
 
     def _beside(self, node: Node) -> Node:
-        """The node, if one operand has channels last with the other operands replaced by copies in that order: all of
-        them for a `cat` of channels; for elementwise nodes, those of which such a copy already exists.
+        """Returns the node. If one of its operands has channels last, copies in that order replace the other operands:
+        all of them for a `cat` of channels; for an elementwise node, only those of which such a copy already exists.
         """
         if not any(name in self.last for name in references(node)):
             return node
@@ -270,8 +274,8 @@ class _Rewrite:
         return renamed(node, copies) if copies and is_elementwise(node) else node
 
     def _pooled(self, node: Node) -> Node:
-        """The node; if it is a pooling between convolutions with channels last, it reads the same copy of its operand
-        as the convolutions before it.
+        """Returns the node. If it is a pooling that only convolutions with channels last read, and such a convolution
+        also reads the operand of the pooling, both read the same channels-last copy of this operand.
         """
         readers = self.readers[node.name]
         if not is_pool(node) or not readers or not readers <= self.chosen:
@@ -295,8 +299,8 @@ class _Rewrite:
         return renamed(two[-1], {source: self._again(source, node.name)}) if len(two) > 1 else node
 
     def _again(self, name: str, norm: str) -> str:
-        """The name of a second value that is equal to `name`, which the second launch of `norm` recomputes from values
-        in memory; `name` itself if the value is not recomputed.
+        """Adds nodes that compute the value `name` a second time, for the second kernel of the norm `norm`. Returns the
+        name of the second value; `name` itself if the value is not computed again.
         """
         if name in self.again:
             return self.again[name]
@@ -337,7 +341,8 @@ class _Rewrite:
             self._as_given(node)
 
     def _by_channels(self, name: str) -> str:
-        """The name of a copy of the depthwise filter `name` with channels innermost."""
+        """Returns the name of a copy of the depthwise filter `name` with channels innermost; adds the copy if there is
+        none yet."""
         if (name, BY_CHANNELS) not in self.copies:
             spec = self.specs[name]
             channels, _, *kernel = map(parse_size, spec.shape)
@@ -350,8 +355,8 @@ class _Rewrite:
         return self.copies[name, BY_CHANNELS]
 
     def _as_given(self, node: Node) -> None:
-        """Handles a value in `given`: renames the node that was added last, and adds a copy of its value, with the
-        original name, in the memory order that the graph states.
+        """Keeps the graph's memory order for the value of `node`, which must be in `given`: renames the node that was
+        added last and computes the value with channels last, and adds a copy with the original name and memory order.
         """
         inner = self.nodes.pop()
         name = f"{node.name}_{COPY}"
@@ -366,8 +371,9 @@ class _Rewrite:
         self.specs[node.name] = node.spec
 
     def _copied(self, name: str, op: str) -> str:
-        """The name of a copy of the value `name`, with channels last if `op` is COPY, with channels first if it is
-        COPY_BACK. Each value is copied only once. For COPY, a value that already has channels last is not copied.
+        """Returns the name of a copy of the value `name`, with channels last if `op` is COPY, with channels first if it
+        is COPY_BACK; adds the copy if there is none yet. For COPY, returns `name` itself if the value already has
+        channels last.
         """
         if op == COPY and (name in self.last or _lies_last(self.specs[name])):
             return name

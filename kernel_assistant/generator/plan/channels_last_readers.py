@@ -52,7 +52,8 @@ def is_pool(node: Node) -> bool:
 
 
 def reads_any_order(node: Node, read: TensorSpec, dims: dict[str, int]) -> bool:
-    """Whether the node may read a tensor with the layout `read` without a copy."""
+    """Whether the node may read a tensor with the layout `read` (channels last) directly, without a copy to channels
+    first. `dims` has the base sizes of the free dimensions."""
     if is_elementwise(node) or operator(node) in (*TURNS, "getitem") or follows(node, read):
         return True
     if operator(node) in REDUCTIONS or _pools_all(node):
@@ -77,9 +78,9 @@ def follows(node: Node, read: TensorSpec) -> bool:
 
 
 def norm_in_two(node: Node, read: TensorSpec) -> list[Node]:
-    """Splits a norm over groups of channels into two nodes: its moments, and the normalized values. With channels last,
-    the elements of a group are not contiguous, but each of the two nodes reads memory in order. Any other node is
-    returned alone.
+    """Returns the nodes that replace a norm over groups of channels: first those that compute its moments, last the one
+    that normalizes. With channels last, the elements of a group are not contiguous, but each of the two steps reads
+    memory in order. For any other node, returns a list of this node only.
     """
     groups, weight, bias, eps = _grouped(node, read)
     if groups is None:
@@ -127,7 +128,7 @@ def _pools_beside(node: Node, read: TensorSpec) -> bool:
 
 
 def _count(sizes: list[int], dims: int) -> int:
-    """The number of positions in a window of `dims` dimensions. A single size counts for every dimension."""
+    """Returns the number of positions in a window of `dims` dimensions. A single size counts for every dimension."""
     return math.prod(sizes) if len(sizes) > 1 else math.prod(sizes) ** dims
 
 

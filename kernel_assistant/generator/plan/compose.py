@@ -1,5 +1,7 @@
-"""Combines parts, with a schedule for each, into a list of launches in order, the buffers between them, and the
-sources."""
+"""Combines the parts of a graph into one plan: the launches in order, the buffers between them, and the kernel sources.
+
+A part is what one kernel, library call or PyTorch call computes; each part has its own schedule.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,11 @@ EmitNest = Callable[[LoopNest, Schedule], Emitted]
 
 @dataclass(slots=True)
 class Composed:
-    """The sources (`units`), launches and buffers of a candidate. `prepare` are launches that run once, because their
-    results, the buffers in `packed`, depend on parameters alone; `parts` has the graph's nodes that each part computes.
+    """The kernel sources (`units`), launches and buffers of a candidate.
+
+    `scratch`: buffers of values between launches; `prepare`: launches that run once, not at each call, because their
+    results, the buffers in `packed`, depend on parameters alone; `parts`: for each part the names of the graph's nodes
+    that it computes.
     """
 
     units: list[KernelSource] = field(default_factory=list)
@@ -44,8 +49,9 @@ class Composed:
 
 
 def compose(graph: OpGraph, partition: Partition, schedule: Schedule, emit_nest: EmitNest) -> Composed:
-    """The sources, launches and buffers of all parts. Parts that are equal except for names share their kernels. Raises
-    Unsupported if the schedule does not fit the parts, or if a part cannot be written.
+    """Returns the sources, launches and buffers of all parts of `graph`. `emit_nest` writes the kernels of a loop nest
+    for the target. Parts that are equal except for names share their kernels. Raises Unsupported if the schedule does
+    not fit the parts, or if a part cannot be written.
     """
     if schedule.form != "parts" or len(schedule.parts) != len(partition.parts):
         raise Unsupported(f"schedule {schedule.form} for a graph of {len(partition.parts)} parts")
@@ -70,14 +76,14 @@ def compose(graph: OpGraph, partition: Partition, schedule: Schedule, emit_nest:
 
 
 def _nodes(graph: OpGraph, part: SubGraph) -> tuple[str, ...]:
-    """The names of the nodes of `graph` from which the nodes of the part were made."""
+    """Returns the names of the nodes of `graph` from which the nodes of the part were made."""
     own = {node.name for node in graph.nodes}
     names = (_given(node.name, own) for node in part.graph.nodes)
     return tuple(dict.fromkeys(name for name in names if name))
 
 
 def _given(name: str, own: set[str]) -> str:
-    """The name in `own` from which the node `name` was made: `n5` for `n5_0`; "" if there is none."""
+    """Returns the name in `own` from which the node `name` was made: `n5` for `n5_0`; "" if there is none."""
     while name not in own and "_" in name:
         name = name.rpartition("_")[0]
     return name if name in own else ""
@@ -97,8 +103,9 @@ def _emit_part(part: SubGraph, schedule: Schedule, prefix: str, emit_nest: EmitN
 
 
 def emit_kernel(graph: OpGraph, schedule: Schedule, prefix: str, emit_nest: EmitNest) -> Emitted:
-    """Returns the sources, launches and scratch buffers of a graph that is one nest or one template. Raises Unsupported
-    if it is neither, or if the schedule does not fit.
+    """Returns the sources, launches and scratch buffers of a graph that one loop nest or one kernel template computes.
+    `prefix` begins the names of its kernels. Raises Unsupported if neither computes it, or if the schedule does not
+    fit.
     """
     template = as_template(graph)
     if template is not None:
@@ -118,8 +125,8 @@ def _emit_template(graph: OpGraph, template: Template, schedule: Schedule, prefi
 
 
 def _as_in(first: SubGraph, part: SubGraph, names: dict[str, str]) -> dict[str, str]:
-    """Maps the names of values in `first`, a part with the same kernel, to the buffers of `part`. `names` maps the
-    names of values in `part` to its buffers.
+    """Returns the buffers of `part` by the names that values have in `first`, another part with the same kernel.
+    `names` has these buffers by the names of values in `part`.
     """
     own = {one.name: other.name for one, other in zip(part.graph.inputs, first.graph.inputs, strict=True)}
     return {own.get(name, name): buffer for name, buffer in names.items()}
@@ -131,10 +138,11 @@ def _rewired(launch: Launch, names: dict[str, str]) -> Launch:
 
 
 class _Buffers:
-    """Assigns a buffer to each value of the whole graph: an input, an output, or a slot of scratch memory.
+    """Assigns a buffer to each value of the whole graph: an input, an output, or a slot (a scratch buffer that several
+    values share). `place` maps the name of a value to the name of its buffer.
 
-    Values of the same dtype share a slot if no part needs both. Large values choose first, so that small ones use
-    existing slots. Values that PyTorch computes, and values that are computed once, have buffers of their own.
+    Values of the same dtype share a slot if no part needs both. Large values get slots first, so that small ones use
+    existing slots. Values that PyTorch computes, and values that are computed only once, have buffers of their own.
     """
 
     def __init__(self, graph: OpGraph, partition: Partition) -> None:
@@ -180,7 +188,8 @@ class _Buffers:
         self.place[value.name] = f"between{chosen}"
 
     def names(self, part: SubGraph) -> dict[str, str]:
-        """Maps the names of a part's inputs and outputs to buffers."""
+        """Returns the names of buffers by the names of a part's inputs and of its outputs (`out0`, `out1`, …); adds
+        the buffers that are missing."""
         for name in part.outputs:
             if name not in self.place and part.once:
                 self.place[name] = self._own(part, name, self.packed, "packed")

@@ -14,8 +14,9 @@ from kernel_assistant.records.graph import references
 
 
 def constants(graph: OpGraph, groups: Iterable[Collection[str]], stay: Collection[str] = frozenset()) -> frozenset[str]:
-    """Names of the nodes to compute once, which all depend on parameters alone: operands of library groups, sums,
-    copies of a fixed size, the nodes from which these are computed, and the nodes computed from them.
+    """Returns the names of the nodes to compute once, not at each call. All depend on parameters alone: operands of the
+    library calls in `groups` (the node names of each call), sums, copies of a fixed size, the nodes from which these
+    are computed, and the nodes computed from them.
 
     Views are left out, because each part that reads a view computes it itself. Values that the graph returns, and nodes
     in `stay`, which PyTorch computes, are left out, because they are computed at each call.
@@ -39,8 +40,8 @@ def constants(graph: OpGraph, groups: Iterable[Collection[str]], stay: Collectio
 
 
 def _returned(graph: OpGraph) -> set[str]:
-    """The values that the graph returns, and the values of which it returns views. They are written at each call, so no
-    value that is computed once may depend on them."""
+    """Returns the names of the values that the graph returns, and of the values of which it returns views. They are
+    written at each call, so no value that is computed once may depend on them."""
     returned = set(graph.outputs)
     for node in reversed(graph.nodes):
         if node.name in returned and operator(node) in FREE:

@@ -1,5 +1,5 @@
-"""Adds copies of operands whose memory layout a library or a scan cannot read: a separate part writes them in the
-required order.
+"""Adds copies of operands whose memory layout a library or a scan cannot read. Kernels of the generator write these
+copies in the required order.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def with_readable_operands(
     around_norms: bool = True,
     depthwise: Depthwise = "",
 ) -> tuple[OpGraph, Groups]:
-    """The graph with copies before those products and convolutions that need them (except those in `stay`), and the
-    groups of nodes that libraries compute. With `last`, convolutions are changed to channels last; for `around_norms`
-    and `depthwise` see `channels_last`.
+    """Returns (graph, groups): the graph with copies of the operands of those products and convolutions that a library
+    can compute only then (except nodes in `stay`), and the names of the nodes of each library call. With `last`,
+    convolutions are changed to channels last on CUDA; for `around_norms` and `depthwise` see `channels_last`.
     """
     groups = library_nodes(graph, target)
     able = {name for group in groups for name in group} if last else set[str]()
@@ -65,16 +65,16 @@ def _listed(graph: OpGraph, target: str) -> set[str]:
 
 
 def with_copies(graph: OpGraph, calls: set[str], strided: Collection[str] = ()) -> OpGraph:
-    """The graph with a copy of each operand of the nodes `calls` that is read through views. Nodes in `strided` also
-    get copies of operands whose order in memory differs from that of their dimensions.
+    """Returns the graph in which the nodes `calls` read copies of those operands that are views (reshapes, slices, …).
+    Nodes in `strided` also read copies of other operands that are not contiguous in memory.
     """
     known = {node.name: node for node in graph.nodes}
     nodes: list[Node] = []
     renamed: dict[tuple[str, bool], str] = {}
 
     def copied(name: str, any_order: bool) -> str:
-        """The name of a copy of the value `name`; `name` itself if it needs no copy. For a transposed matrix, the
-        matrix is copied, and the copy is then transposed.
+        """Returns the name of a copy of the value `name`; `name` itself if it needs no copy. For a transposed matrix,
+        the matrix is copied, and the copy is then transposed.
         """
         node, spec = known.get(name), graph.spec(name)
         free = node is not None and _is_free(node, known)
@@ -106,8 +106,8 @@ def with_copies(graph: OpGraph, calls: set[str], strided: Collection[str] = ()) 
 
 
 def with_storage(graph: OpGraph) -> OpGraph:
-    """The graph with a copy of each operand of `as_strided` that has no buffer; the copy has the strides of the operand
-    in PyTorch.
+    """Returns the graph in which each `as_strided` reads a copy of its operand if this is a view, because views have no
+    buffers of their own. The copy has the strides that the operand has in PyTorch.
     """
     known = {node.name: node for node in graph.nodes}
     nodes: list[Node] = []

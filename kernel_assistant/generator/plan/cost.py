@@ -1,5 +1,5 @@
-"""Estimates the time of a part roughly, but well enough to choose between ways to cut a graph, and to decide which part
-to tune first.
+"""Estimates the time of a part (what one kernel or library call of a graph computes). The estimate is rough, but good
+enough to choose between ways to cut a graph into parts, and to decide which part to tune first.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def elements(spec: TensorSpec, dims: dict[str, int]) -> int:
 
 
 def moved_bytes(graph: OpGraph) -> int:
-    """The bytes of all inputs and outputs at the base sizes of the free dimensions."""
+    """Returns the bytes of all inputs and outputs at the base sizes of the free dimensions."""
     specs = [value.spec for value in graph.inputs] + [graph.spec(name) for name in graph.outputs]
     return sum(elements(spec, graph.dims) * DTYPE_BYTES[spec.dtype] for spec in specs)
 
 
 def part_seconds(graph: OpGraph, nest: LoopNest | None, target: str) -> float:
-    """The estimated seconds of a part: the longer of memory traffic and computation, plus one launch. `nest` is None
-    for a part that a library or PyTorch computes.
+    """Returns the estimated seconds of a part: the longer of memory traffic and computation, plus one launch. `nest` is
+    None for a part that a library or PyTorch computes.
     """
     memory, compute, launch = RATES[target]
     work = 0 if nest is None else _operations(nest, graph.dims)
@@ -44,12 +44,13 @@ def part_seconds(graph: OpGraph, nest: LoopNest | None, target: str) -> float:
 
 
 def least_seconds(graph: OpGraph, target: str) -> float:
-    """A lower bound of `part_seconds` that does not depend on the nest of the part."""
+    """Returns a lower bound of `part_seconds`, for which the loop nest of the part need not be built."""
     return part_seconds(graph, None, target)
 
 
 def _operations(nest: LoopNest, dims: dict[str, int]) -> int:
-    """The number of scalar operations of a nest. Each expression counts as often as the loops around it run."""
+    """Returns the number of scalar operations of a loop nest at the base sizes `dims`. Each expression counts as often
+    as the loops around it run; a costly one counts as COSTLY operations."""
     around = size_value(nest.size([*nest.outer, *nest.inner]), dims)
     if nest.family == "window":
         return around * _window_operations(nest)
@@ -61,7 +62,8 @@ def _operations(nest: LoopNest, dims: dict[str, int]) -> int:
 
 
 def _window_operations(nest: LoopNest) -> int:
-    """The number of scalar operations for one output. Work inside a window counts once for each of its positions."""
+    """Returns the number of scalar operations for one output. Work inside a window counts once for each of its
+    positions."""
     plan = plan_windows(nest)
     windows = sum(part.count * sum(_weight(expr) for expr in part.body) for part in plan.parts)
     return windows + sum(_weight(expr) for expr in (*plan.steady, *plan.body))

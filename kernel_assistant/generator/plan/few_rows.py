@@ -29,8 +29,8 @@ MOST_LAYERS = 8
 
 
 def with_few_rows(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpGraph:
-    """The graph with all linear layers of few rows, except for nodes in `stay`, replaced by `ka_linears` nodes; the
-    graph itself if it has no such layer."""
+    """Returns the graph with all linear layers of at most MOST_ROWS rows, except for nodes in `stay`, replaced by
+    `ka_linears` nodes, each for several layers that read the same rows; the graph itself if it has no such layer."""
     values = Resolver(graph)
     order = {name: position for position, name in enumerate([*(one.name for one in graph.inputs), *values.nodes])}
     varying = varying_values(graph)
@@ -56,7 +56,7 @@ def with_few_rows(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpGraph
 
 
 def varying_values(graph: OpGraph) -> frozenset[str]:
-    """The names of all values that depend on inputs of the module, and not on parameters alone."""
+    """Returns the names of all values that depend on inputs of the module, and not on parameters alone."""
     names = {value.name for value in graph.inputs if value.kind == "input"}
     for node in graph.nodes:
         if names.intersection(references(node)):
@@ -108,6 +108,6 @@ def _written(graph: OpGraph, group: Sequence[Node], values: Resolver) -> list[No
 
 
 def _dense(writer: NodeWriter, operand: Operand, values: Resolver) -> Operand:
-    """The operand, or a copy of it if it is not contiguous in memory."""
+    """Returns the operand, or a copy of it if it is not contiguous in memory."""
     view = values.view_or_none(operand)
     return operand if view is not None and view.is_contiguous else writer.copy(operand)

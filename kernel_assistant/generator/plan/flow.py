@@ -1,5 +1,5 @@
-"""Finds which nodes read which values, and an order of the nodes in which intervals become parts. Extracts the
-sub-graph of an interval.
+"""Orders the nodes of a graph so that it can be cut into intervals of neighbouring nodes, the parts, each of which one
+kernel or call computes. Finds which nodes read which values, and extracts the sub-graph of an interval.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ ORDERS: tuple[Order, ...] = get_args(Order)
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
-    """Nodes that are always in the same part: a single node, a node with the `getitem`s of its results, or a group for
-    a library.
+    """Nodes that are always in the same part: a single node, a node with the `getitem`s of its results, or the nodes
+    of one library call.
 
     `kind` says what computes them: "kernel", "library" or "residual".
     """
@@ -38,13 +38,15 @@ class NodeGroup:
 
 
 class Flow:
-    """A graph whose composite operators are expanded, ready to be cut into parts.
+    """A graph whose composite operators are expanded, ready to be cut into parts (what one kernel or call computes).
 
-    `same` maps a reshape to the value that is read instead of it; `wanted` has the value that is written for each
-    output of the graph. Nodes in `stay` are calls of PyTorch. `order`: "depth first" from the outputs; in "libraries
-    early", groups for libraries are moved before kernels that they do not depend on, so that these kernels are next to
-    the nodes that read both; in "elementwise late", elementwise nodes are then moved to directly before the first group
-    that reads them. The nodes in `once`, which depend on parameters alone, come first.
+    `groups`: the node names of each library call; `stay`: nodes that PyTorch computes; `once`: nodes that depend on
+    parameters alone, which come first. `units`: the node groups in order; `same`: by the name of a reshape, the value
+    that is read instead of it; `wanted`: for each output of the graph, the value that is written.
+
+    `order`: "depth first" from the outputs; in "libraries early", library groups are then moved before kernels that
+    they do not depend on, so that these kernels are next to the nodes that read both; in "elementwise late", after
+    that, elementwise nodes are moved to directly before the first group that reads them.
     """
 
     def __init__(
@@ -89,8 +91,8 @@ class Flow:
         return name in FREE and node.name not in self.stay
 
     def _outputs(self) -> list[str]:
-        """The value to write for each output of the graph. For an output that is a reshape of a node's value, that
-        value is written, unless it is written for another output.
+        """Returns the name of the value to write for each output of the graph. For an output that is a reshape of a
+        node's value, that value is written, and `same` maps the output to it, unless it is an output already.
         """
         wanted: list[str] = []
         for name in self.graph.outputs:
@@ -116,7 +118,8 @@ class Flow:
         return self.once.issuperset(unit.nodes)
 
     def roots(self, name: str) -> list[str]:
-        """The values in memory from which `name` is computed, itself or through nodes that cost nothing."""
+        """Returns the names of the values in memory behind `name`: `name` itself, or, if it is a view, which costs
+        nothing, the values that it shows."""
         if name not in self.free:
             return [name]
         return [root for item in references(self.nodes[name]) for root in self.roots(item)]
@@ -173,15 +176,15 @@ class Flow:
         self.units = behind[::-1]
 
     def _read(self, name: str) -> list[str]:
-        """The values that a node reads: inputs of the graph and results of nodes outside its own group. A node that
-        computes nothing (a reshape, a slice) is replaced by the values that it reads.
+        """Returns the values that a node reads: inputs of the graph and results of nodes outside its own group. A node
+        that computes nothing (a reshape, a slice) is replaced by the values that it reads.
         """
         own = self.unit_of[name].nodes
         return [root for item in references(self.nodes[name]) for root in self.roots(item) if root not in own]
 
     def _find_readers(self, wanted: list[str]) -> None:
-        """Sets for each value the number of the last group that reads it; outputs of the graph count as read after the
-        last group.
+        """Sets `number`, the index of each node group, and `last_reader`, by the name of a value the index of the last
+        group that reads it; outputs of the graph (`wanted`) count as read after the last group.
         """
         self.last_reader: dict[str, int] = {}
         self.number = {unit: number for number, unit in enumerate(self.units)}
@@ -190,7 +193,8 @@ class Flow:
         self.last_reader.update((name, len(self.units)) for name in wanted)
 
     def part(self, begin: int, end: int) -> tuple[OpGraph, tuple[str, ...], tuple[str, ...]]:
-        """The node groups [begin, end) as a graph, with the names of its inputs and outputs in the whole graph."""
+        """Returns (graph, inputs, outputs): the node groups [begin, end) as a graph of their own, and the names that
+        its inputs and outputs have in the whole graph."""
         own = {name for unit in self.units[begin:end] for name in unit.nodes}
         taken: dict[str, Node] = {}
         outside: dict[str, str] = {}
@@ -232,8 +236,8 @@ class Flow:
         taken[name] = self.nodes[name]
 
     def _own_name(self, name: str, outside: dict[str, str]) -> str:
-        """The name that a part gives to the value `name` of another part: `name` itself if it has the canonical form,
-        otherwise the first free one of x0, x1, …
+        """Returns the name that a part gives to the value `name` of another part: `name` itself if it has the canonical
+        form, otherwise the first free one of x0, x1, …
         """
         if CANONICAL.fullmatch(name):
             return name
@@ -247,8 +251,8 @@ class Flow:
         return self.given[name].path if name == inside and name in self.given else ""
 
     def reshaped(self, name: str) -> str:
-        """The written value or input of which `name` is a reshape, with the same elements in the same order; `name`
-        itself if there is no such value.
+        """Returns the name of the value in memory (an input or a node's result) of which `name` is a reshape, with the
+        same elements in the same order; `name` itself if there is no such value.
         """
         root = name
         while root in self.free and operator(self.nodes[root]) in RESHAPES and not self._trains(root):
@@ -268,8 +272,8 @@ class Flow:
         return self.layout(name).strides is None
 
     def layout(self, name: str) -> TensorSpec:
-        """The shape, dtype and strides that a value has in memory: inputs and outputs as the graph states, other values
-        as in PyTorch if they are dense there, otherwise contiguous.
+        """Returns the shape, dtype and strides that a value has in memory: inputs and outputs as the graph states,
+        other values as in PyTorch if they are dense there, otherwise contiguous.
         """
         spec = self.specs[name]
         if spec.strides is None or name in self.given or name in self.graph.outputs:
@@ -280,7 +284,7 @@ class Flow:
 
 
 def _with_copies(graph: OpGraph) -> OpGraph:
-    """The graph with copies of outputs that it returns twice or that are its inputs."""
+    """Returns the graph with copies of outputs that it returns twice or that are its inputs."""
     given = {value.name for value in graph.inputs}
     nodes, outputs = list(graph.nodes), []
     for number, name in enumerate(graph.outputs):

@@ -18,8 +18,8 @@ _NORMS = {"_native_batch_norm_legit_no_training": 6, "batch_norm": 7}
 
 
 def with_folded_norms(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpGraph:
-    """The graph in which each batch norm that is the only reader of a convolution's result is folded; the graph itself
-    if there is none. Nodes in `stay` are not changed.
+    """Returns the graph in which each batch norm that is the only reader of a convolution's result is folded; the graph
+    itself if there is none. Nodes in `stay` are not changed.
 
     Norms of half types are not folded, because the weights would be rounded once more, and neither are norms after
     depthwise convolutions, which our own kernels compute together with the norm.
@@ -46,8 +46,8 @@ def with_folded_norms(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpG
 def _norm_behind(
     node: Node, graph: OpGraph, readers: dict[str, list[Node]], constant: set[str]
 ) -> tuple[Node, Node] | None:
-    """The norm that is the only reader of the convolution `node`, and the node that gives the norm's result (the norm
-    itself or a `getitem`). None if there is no such norm, or if it cannot be folded."""
+    """Returns the norm that is the only reader of the convolution `node`, and the node that gives the norm's result
+    (the norm itself or a `getitem`). None if there is no such norm, or if it cannot be folded."""
     if operator(node) not in PLAIN_CONVOLUTIONS or node.spec.dtype in HALVES or node.spec.strides is not None:
         return None
     (norm, *others) = readers.get(node.name, [None])
@@ -81,8 +81,8 @@ def _alike(graph: OpGraph, name: str, node: Node) -> bool:
 
 
 def _folded(graph: OpGraph, node: Node, norm: Node, last: Node) -> list[Node]:
-    """Nodes that compute the filters and the bias with the norm's factors, and the convolution with these, under the
-    name of the norm's result."""
+    """Returns the nodes that replace the convolution `node` and its batch norm: those that compute the new filters and
+    the new bias, then the convolution with these, under the name of the norm's result `last`."""
     writer = NodeWriter(graph, node)
     weight, shift, mean, variance = norm.args[1:5]
     filters, bias = node.args[1], writer.argument(2, "bias")

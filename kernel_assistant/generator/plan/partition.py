@@ -1,5 +1,5 @@
-"""Cuts a graph into parts that run in order. Each part is a loop nest, a group of nodes for a library, or a call of
-PyTorch.
+"""Cuts a graph into parts that run in order. Each part is a loop nest (one kernel), a group of nodes for one library
+call, or a call of PyTorch.
 
 `cost.py` estimates the time of the parts.
 """
@@ -61,9 +61,10 @@ DEPTHWISE_FORMS: dict[Depthwise, str] = {"kernel": "library/beside", "library": 
 
 @dataclass(frozen=True, slots=True)
 class LibraryUse:
-    """Options for libraries. `split`: whether products may have split operands; `channels_last`: whether convolutions
-    change to channels last; `tf32`: whether TF32 is used against PyTorch's flags; `depthwise`: whether "library" or
-    "kernel" computes depthwise convolutions with channels last, "" if they keep channels first."""
+    """Options for library calls. `split`: whether float32 products may be computed as sums of TF32 products of split
+    operands (`split_products.py`); `channels_last`: whether convolutions change to channels last; `tf32`: whether TF32
+    is used against PyTorch's flags; `depthwise`: what computes depthwise convolutions with channels last, "library" or
+    "kernel", "" if they keep channels first."""
 
     split: bool = True
     channels_last: bool = True
@@ -76,7 +77,8 @@ DEFAULT_USE = LibraryUse()
 
 @dataclass(frozen=True, slots=True)
 class SubGraph:
-    """One part as a graph; the values that other parts compute are its inputs.
+    """One part of a graph (what one kernel or call computes) as a graph of its own; the values that other parts compute
+    are its inputs.
 
     `inputs`, `outputs`: names in the whole graph, in the order of `graph.inputs` and `graph.outputs`. `kind`: "kernel",
     "library" or "residual"; a residual part has its PyTorch call in `call`. `seconds`: a rough estimate of its time, to
@@ -94,10 +96,11 @@ class SubGraph:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Parts in the order in which they run.
+    """The parts of a graph in the order in which they run.
 
-    `same` maps a reshape to the value that is read instead. `outputs` has the value that is written for each output of
-    the graph; a copy if the graph returns an input, or a value twice.
+    `same` maps the name of a reshape to the value that is read instead. `outputs` has the name of the value that is
+    written for each output of the graph; a copy if the graph returns an input, or a value twice. `use` has the library
+    options with which the graph was cut.
     """
 
     parts: tuple[SubGraph, ...]
@@ -107,7 +110,7 @@ class Partition:
 
 
 def is_one_nest(graph: OpGraph, target: str) -> bool:
-    """Whether a single loop nest computes the graph, so that it is not cut into parts."""
+    """Whether a single loop nest, and so a single kernel, computes the graph, so that it is not cut into parts."""
     if library_nodes(expand(graph), target) or simplified(graph, target) is not graph:
         return False
     try:
@@ -118,7 +121,8 @@ def is_one_nest(graph: OpGraph, target: str) -> bool:
 
 
 def partition(graph: OpGraph, target: str) -> Partition:
-    """Cuts a graph into parts. Raises Unsupported if some node fits into no part."""
+    """Cuts a graph into parts for `target`, "cuda" or "cpu"; a graph that is one loop nest is a single part. Raises
+    Unsupported if some node fits into no part."""
     if is_one_nest(graph, target):
         whole = SubGraph(graph, tuple(value.name for value in graph.inputs), graph.outputs, "kernel")
         return Partition((whole,), {}, graph.outputs)
@@ -126,8 +130,8 @@ def partition(graph: OpGraph, target: str) -> Partition:
 
 
 def cut(graph: OpGraph, target: str, recurrences: bool = True, use: LibraryUse = DEFAULT_USE) -> Partition:
-    """The parts of a graph that is not one nest. Without `recurrences`, recurrent layers are left to PyTorch. Raises
-    Unsupported if the graph cannot be cut."""
+    """Cuts a graph that is not a single loop nest into parts. Without `recurrences`, recurrent layers are left to
+    PyTorch. `use` has options for library calls. Raises Unsupported if the graph cannot be cut."""
     lines = tuple(write_graph(graph))
     # Cutting takes seconds: where nothing is split, the parts are those that are known.
     known = use if use.split or use.tf32 else LibraryUse(channels_last=use.channels_last, depthwise=use.depthwise)
@@ -140,8 +144,8 @@ def cut(graph: OpGraph, target: str, recurrences: bool = True, use: LibraryUse =
 
 
 def cut_for(graph: OpGraph, schedule: Schedule) -> Partition:
-    """Cuts the graph into the parts to which the schedules in `schedule` belong; their forms decide how it is cut.
-    Raises Unsupported if the graph cannot be cut.
+    """Cuts the graph into the parts to which the schedules in `schedule` belong. The forms of these schedules, such as
+    `library/split`, decide how it is cut. Raises Unsupported if the graph cannot be cut.
     """
     forms = schedule.forms()
     depthwise, *more = [use for use, form in DEPTHWISE_FORMS.items() if form in forms] or [""]
@@ -223,8 +227,8 @@ def _cut_around(
     original: OpGraph | None = None,
     use: LibraryUse = DEFAULT_USE,
 ) -> Partition | str:
-    """The cheapest parts of `graph` if PyTorch computes the nodes in `stay`, or the reason why it cannot be cut.
-    `original` is the graph to which these nodes belong, if that is not `graph`.
+    """Returns the partition of `graph` with the least estimated time if PyTorch computes the nodes in `stay`, or the
+    reason why the graph cannot be cut. `original` is the graph to which these nodes belong, None for `graph`.
     """
     original = original or graph
     folded = graph
@@ -247,7 +251,8 @@ def _cut_around(
 def _cuts(
     original: OpGraph, variants: Iterable[tuple[str, ...]], target: str, stay: frozenset[str], use: LibraryUse
 ) -> tuple[list[Partition], str]:
-    """The partitions of the variants that can be cut, and the reason why the first of the other variants cannot."""
+    """Returns (partitions, reason): the partitions of those `variants` (texts of equivalent graphs) that can be cut and
+    are cheaper than those before, and why the first of the others is left out ("" if none is)."""
     partitions: list[Partition] = []
     reason = ""
     for variant in variants:
@@ -266,8 +271,9 @@ def _sum(parts: Sequence[SubGraph]) -> float:
 def _cut_expanded(
     original: OpGraph, graph: OpGraph, target: str, stay: frozenset[str], most: float, use: LibraryUse
 ) -> Partition:
-    """The cheapest parts of a variant. Raises Unsupported if all take `most` seconds or more. Elementwise work before a
-    norm is recomputed in the norm's second launch only if its result then need not be written to memory."""
+    """Returns the partition of the variant `graph` with the least estimated time. Raises Unsupported if there is none,
+    or if it takes `most` seconds or more. Elementwise work before a norm is recomputed in the norm's second kernel only
+    if its result then need not be written to memory."""
     cheapest = _cut_readable(original, graph, target, stay, most, use, True)
     if not any(name.endswith(AGAIN) for part in cheapest.parts for name in part.outputs):
         return cheapest
@@ -356,7 +362,8 @@ def _cheapest(flow: Flow, original: OpGraph, target: str, most: float) -> list[S
 
 
 def _with_operator(flow: Flow, unit: int, reason: str) -> str:
-    """The reason why the node group number `unit` cannot be a part, with the name of its operator."""
+    """Returns `reason`, why the node group with index `unit` cannot be a part, with the name of its operator added if
+    it is not in the text."""
     name = operator(flow.nodes[flow.units[unit].nodes[0]])
     return reason if name in reason else f"operator {name}: {reason}"
 
@@ -394,8 +401,8 @@ def _reduces_windows(graph: OpGraph) -> bool:
 
 
 def _part(flow: Flow, begin: int, end: int, original: OpGraph, target: str, most: float) -> SubGraph | None:
-    """The node groups [begin, end) as one part; None if it takes at least `most` seconds. Raises Unsupported if they
-    cannot be one part."""
+    """Returns the node groups [begin, end) as one part; None if it is a kernel that certainly takes `most` seconds or
+    more, by a lower bound. Raises Unsupported if they cannot be one part."""
     kinds = {unit.kind for unit in flow.units[begin:end]}
     if kinds != {"kernel"} and end - begin > 1:
         raise Unsupported("a call and other nodes")
@@ -426,7 +433,8 @@ def _part(flow: Flow, begin: int, end: int, original: OpGraph, target: str, most
 # Networks repeat their blocks, and most parts of one order of the nodes are parts of the others.
 @lru_cache(maxsize=1 << 12)
 def _kernel_seconds(lines: tuple[str, ...], target: str) -> float | str:
-    """The estimated seconds of a part that is one nest or template, or the reason why it is neither."""
+    """Returns the estimated seconds of the kernel that computes the graph with the text `lines`, or the reason why
+    neither a loop nest nor a kernel template can compute it."""
     graph = read_graph(list(lines))
     if as_template(graph) is not None:
         return part_seconds(graph, None, target)
@@ -437,8 +445,8 @@ def _kernel_seconds(lines: tuple[str, ...], target: str) -> float | str:
 
 
 def named_in_order(graph: OpGraph) -> tuple[str, ...]:
-    """The text of the graph with values named x0, x1, … and n0, n1, … in order, and without the kinds of inputs: parts
-    that can share a kernel have the same text.
+    """Returns the text of the graph with values named x0, x1, … and n0, n1, … in order, and without the kinds of
+    inputs: parts that can share a kernel have the same text.
     """
     # Names that are not canonical stay, because kernels refuse them.
     names = {

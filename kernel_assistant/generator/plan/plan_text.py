@@ -22,7 +22,8 @@ _TYPE = re.compile(r"\((?:int|int64_t)\)")
 
 
 def written(plan: Plan, source: str) -> str:
-    """`source` with the lines of the plan inserted behind its first comment lines, `// parts:` and `// schedule:`."""
+    """Returns `source` with the lines of the plan inserted behind its first comment lines, which begin with `// parts:`
+    and `// schedule:`."""
     kernels = source.split("\n")
     lines = list(takewhile(lambda line: line.startswith("//"), kernels))
     kernels = kernels[len(lines) :]
@@ -38,7 +39,7 @@ def _buffer(spec: BufferSpec) -> str:
 
 
 def _expression(size: str) -> str:
-    """A size as the text of the plan shows it: names without values, no casts, and `//` for C's integer
+    """Returns a size as the text of the plan shows it: names without values, no casts, and `//` for C's integer
     division `/`."""
     return re.sub(r" //? ", " // ", _TYPE.sub("", NAMED_SIZE.sub(r"\1", size)))
 
@@ -63,7 +64,7 @@ def _launch(word: str, launch: Launch) -> str:
 
 
 def _three(sizes: tuple[str, str, str]) -> str:
-    """The sizes x, y and z of a grid or block as text, without ones at the end: `(4, 2)` for (4, 2, 1)."""
+    """Returns the sizes x, y and z of a grid or block as text, without ones at the end: `(4, 2)` for (4, 2, 1)."""
     x, y, z = map(_expression, sizes)
     if z != "1":
         return f"({x}, {y}, {z})"

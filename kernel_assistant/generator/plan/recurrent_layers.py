@@ -26,8 +26,8 @@ _ZEROS = ("zeros", "zeros_like", "new_zeros")
 
 
 def with_recurrences(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpGraph:
-    """The graph with each recurrent layer, except for nodes in `stay`, replaced by products and recurrences; the graph
-    itself if no layer can be replaced."""
+    """Returns the graph with each recurrent layer, except for nodes in `stay`, replaced by products and recurrences;
+    the graph itself if no layer can be replaced."""
     layers = recurrent_layers(graph) - stay
     if not layers:
         return graph
@@ -94,7 +94,7 @@ class _Layers:
             yield _Direction(weights[0], weights[1], *(added if biases else (None, None)))
 
     def nodes(self) -> list[Node]:
-        """All nodes that replace the recurrent node and the `getitem` nodes of its results."""
+        """Returns all nodes that replace the recurrent node and the `getitem` nodes of its results."""
         batch, steps = self.writer.spec(self.x).shape[slice(0, 2) if self.batch_first else slice(1, None, -1)]
         leading = (batch, steps) if self.batch_first else (steps, batch)
         hidden, width = shape_text(self.hidden), shape_text(mul(self.directions, self.hidden))
@@ -141,13 +141,13 @@ class _Layers:
         return self.writer.spec(operand).shape[-1]
 
     def _initial(self, number: int) -> Operand:
-        """The initial h (`number` 0) or c (1) of all layers; None if it is zeros."""
+        """Returns the initial h (`number` 0) or c (1) of all layers; None if it is zeros."""
         operand = self.states[number]
         node = self.values.nodes.get(str(operand)[1:])
         return None if node is not None and operator(node) in _ZEROS else self._readable(operand)
 
     def _readable(self, operand: Operand) -> Operand:
-        """`operand` itself if it is contiguous in memory, otherwise a copy of it."""
+        """Returns `operand` itself if it is contiguous in memory, otherwise a copy of it."""
         view = self.values.view_or_none(operand)
         return operand if view is not None and view.is_contiguous else self.writer.copy(operand)
 

@@ -15,7 +15,8 @@ NEVER = frozenset(("as_strided", "as_strided_copy", "as_strided_scatter"))
 
 
 def nodes_that_stay(graph: OpGraph, writable: Callable[[OpGraph], bool]) -> frozenset[str]:
-    """Names of the nodes that the generator cannot write, even alone in a graph with all operands in memory."""
+    """Returns the names of the nodes that stay PyTorch's calls, because `writable` (whether the generator can write a
+    graph) is false even for a graph of this node alone, with all operands as inputs."""
     results: dict[str, list[Node]] = {}
     for node in graph.nodes:
         if node.op == "getitem":
@@ -30,7 +31,7 @@ def nodes_that_stay(graph: OpGraph, writable: Callable[[OpGraph], bool]) -> froz
 
 
 def _alone(graph: OpGraph, nodes: list[Node]) -> OpGraph:
-    """The first node with the `getitem`s of its results, as a graph; the values that it reads are the inputs
+    """Returns the first node with the `getitem`s of its results, as a graph; the values that it reads are the inputs
     x0, x1, …"""
     names: dict[str, str] = {}
     for name in references(nodes[0]):
@@ -44,7 +45,8 @@ def _alone(graph: OpGraph, nodes: list[Node]) -> OpGraph:
 
 
 def renamed(node: Node, names: dict[str, str]) -> Node:
-    """The node with values that it reads, and its own name, replaced as `names` says."""
+    """Returns a copy of the node in which its own name and the names of the values that it reads are replaced. `names`
+    maps old names to new ones; names that it does not have stay."""
 
     def operand(item: Operand) -> Operand:
         if isinstance(item, list):
@@ -59,8 +61,8 @@ def renamed(node: Node, names: dict[str, str]) -> Node:
 
 
 def as_call(original: OpGraph, part: OpGraph, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> ResidualCall:
-    """The call with which PyTorch computes a part, with its nodes as in the task's graph. Raises Unsupported if the
-    part has nodes that are not in that graph.
+    """Returns the call with which PyTorch computes a part, with its nodes as in the task's graph. Raises Unsupported if
+    the part has nodes that are not in that graph.
 
     `inputs` and `outputs` are the names of the part's inputs and outputs in the task's graph.
     """
@@ -76,7 +78,8 @@ def as_call(original: OpGraph, part: OpGraph, inputs: tuple[str, ...], outputs: 
 
 
 def emit_residual(call: ResidualCall, part: OpGraph, prefix: str) -> Launch:
-    """The launch of a call of PyTorch, which reads the part's inputs and writes `out0`, `out1`, …"""
+    """Returns the launch with which PyTorch computes `part`: it reads the part's inputs and writes the buffers `out0`,
+    `out1`, …; `prefix` begins its symbol."""
     inside = [value.name for value in part.inputs] + [f"out{number}" for number in range(len(part.outputs))]
     symbol = f"{prefix}{call.call.op.partition('.')[0].replace('::', '_')}"
     return Launch(symbol=symbol, args=tuple(zip(call.specs, inside, strict=True)), call=call)

@@ -23,8 +23,8 @@ DTYPES = ("f32", "bf16", "f16")
 
 
 def with_short_attention(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpGraph:
-    """The graph with each attention of few queries, except for nodes in `stay`, replaced by a `ka_attention` node; the
-    graph itself if no attention can be replaced."""
+    """Returns the graph with each attention of few queries, except for nodes in `stay`, replaced by a `ka_attention`
+    node; the graph itself if no attention can be replaced."""
     chosen = [node for node in graph.nodes if node.op == OPERATOR and node.name not in stay]
     values = Resolver(graph)
     replaced: dict[str, list[Node]] = {}
@@ -40,7 +40,7 @@ def with_short_attention(graph: OpGraph, stay: frozenset[str] = frozenset()) -> 
 
 
 def _written(writer: NodeWriter, values: Resolver) -> list[Node]:
-    """The nodes that replace an attention. Raises Unsupported if the kernel cannot compute it."""
+    """Returns the nodes that replace an attention. Raises Unsupported if the kernel cannot compute it."""
     node = writer.node
     q, k, v = node.args[:3]
     mask, dropout = writer.argument(3, "attn_mask"), writer.argument(4, "dropout_p", 0.0)

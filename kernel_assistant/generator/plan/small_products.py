@@ -36,9 +36,9 @@ DTYPES = frozenset({"f32"})
 
 
 class _Product(NamedTuple):
-    """The product x [rows, width] · weightᵀ [width, outputs] + bias. `lead` are the dimensions of x before its last
-    one, or the batch dimension for a convolution. `rank` is its number of spatial dimensions, 0 for a linear layer.
-    `work` is the number of multiplications at the base sizes."""
+    """The product x [rows, width] · weightᵀ [width, outputs] + bias that `node` computes. `lead` has the sizes of x
+    before its last dimension, for a convolution only the batch size. `rank` is the number of spatial dimensions of a
+    convolution, 0 for a linear layer. `work` is the number of multiplications at the base sizes."""
 
     node: Node
     rank: int
@@ -52,8 +52,8 @@ class _Product(NamedTuple):
 
 
 def with_small_products(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpGraph:
-    """The graph with every small product, except for nodes in `stay`, replaced by a sum; the graph itself if it has
-    none."""
+    """Returns the graph in which an elementwise product and a sum replace every small product, except nodes in `stay`;
+    the graph itself if it has none."""
     varying, values = varying_values(graph), Resolver(graph)
     #: The number of elements of which a value has averages, less the work done on these.
     averaged: dict[str, int] = {}
@@ -88,7 +88,7 @@ def _has_known_rows(product: _Product) -> bool:
 
 
 def _small_product(graph: OpGraph, node: Node, values: Resolver) -> _Product | None:
-    """The product that `node` computes; None if it is no product, or has many rows at the base sizes or many
+    """Returns the product that `node` computes; None if it is no product, or has many rows at the base sizes or many
     weights."""
     rank = 0 if node.op == "linear" else PLAIN_CONVOLUTIONS.get(operator(node), -1)
     if rank < 0 or node.spec.dtype not in DTYPES or node.spec.strides is not None:
@@ -121,7 +121,7 @@ def _is_of_one_pixel(writer: NodeWriter, x: tuple[str, ...], filters: tuple[str,
 
 
 def _written(graph: OpGraph, product: _Product) -> list[Node]:
-    """The nodes that replace a small product."""
+    """Returns the nodes that replace a small product."""
     node, rank, x, weight, bias, lead, outputs, width, _ = product
     writer = NodeWriter(graph, node)
     rows = writer.view(x, (*lead, "1", width), node.spec.dtype)

@@ -40,8 +40,8 @@ PIECE = 1024
 
 
 def with_split_products(graph: OpGraph, groups: Iterable[Collection[str]], stay: Collection[str]) -> OpGraph:
-    """The graph with split operands for those float32 products in `groups` that this makes faster. `groups` are the
-    nodes that libraries compute; nodes in `stay` are not changed.
+    """Returns the graph with split operands for those float32 products in `groups` that this makes faster. `groups` are
+    the nodes that libraries compute; nodes in `stay` are not changed.
     """
     listed = {name for group in groups for name in group} - set(stay)
     values = Resolver(graph)
@@ -63,8 +63,8 @@ def with_split_products(graph: OpGraph, groups: Iterable[Collection[str]], stay:
 
 
 def in_tf32(graph: OpGraph, groups: Iterable[Collection[str]], stay: Collection[str]) -> OpGraph:
-    """The graph in which the float32 products and convolutions in `groups` are computed in TF32; nodes in `stay` are
-    not changed.
+    """Returns the graph in which the float32 products and convolutions in `groups` are computed in TF32; nodes in
+    `stay` are not changed.
     """
     listed = {name for group in groups for name in group} - set(stay)
     nodes = tuple(
@@ -87,7 +87,7 @@ def has_split_products(graph: OpGraph) -> bool:
 
 
 def _operands(node: Node) -> tuple[str, str] | None:
-    """The names of the two values that a product multiplies; None if there are not exactly two."""
+    """Returns the names of the two values that a product multiplies; None if there are not exactly two."""
     first = _first(node)
     operands = node.args[1] if operator(node) == "einsum" else node.args[first : first + 2]
     named = [name for name in map(name_of, operands if isinstance(operands, list | tuple) else ()) if name]
@@ -95,8 +95,8 @@ def _operands(node: Node) -> tuple[str, str] | None:
 
 
 def _first(node: Node) -> int:
-    """The index of the product's first factor in the arguments: 1 for operators such as `addmm`, whose first argument
-    is the addend, else 0.
+    """Returns the index of the product's first factor in the arguments: 1 for operators such as `addmm`, whose first
+    argument is the addend, else 0.
     """
     return 1 if operator(node).startswith(("add", "badd")) else 0
 
@@ -143,7 +143,7 @@ def _parts(name: str, spec: TensorSpec, nodes: list[Node]) -> tuple[str, str]:
 
 
 def _reading(node: Node, names: dict[str, str], lows: dict[str, str]) -> Node:
-    """The node of the product with split operands: it has the high parts as operands, the low parts as keyword
+    """Returns the node of the product with split operands: it has the high parts as operands, the low parts as keyword
     arguments."""
 
     def read(operand: Operand) -> Operand:

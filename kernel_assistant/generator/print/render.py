@@ -34,7 +34,7 @@ ELEMENTS = {target: {**ELEMENT, **half} for target, half in HALF.items()}
 
 
 def literal(value: float | Size | bool, ctype: str) -> str:
-    """A number or size as a C constant of type `ctype`; a negative number is in parentheses."""
+    """Returns a number or size as a C constant of type `ctype`; a negative number is in parentheses."""
     if isinstance(value, Poly):
         return f"(({ctype})({size_text(value)}))"
     if ctype == "bool":
@@ -50,7 +50,7 @@ def literal(value: float | Size | bool, ctype: str) -> str:
 
 
 def unsigned(size: Size) -> str:
-    """A size as an unsigned C constant. Raises Unsupported if the size depends on free dimensions."""
+    """Returns a size as an unsigned C constant. Raises Unsupported if the size depends on free dimensions."""
     if isinstance(size, Poly):
         raise Unsupported(f"a window over the free size {size_text(size)}")
     return f"(unsigned)({size})" if isinstance(size, NamedSize) else f"{size}u"
@@ -75,7 +75,10 @@ def _real(value: float, ctype: str) -> str:
 
 @dataclass(slots=True)
 class KernelSource:
-    """The source of one kernel: its symbol, the buffers and sizes that it takes as arguments, and its lines."""
+    """The source of one kernel while it is written. `symbol` is its function name, `args` has the buffers that it takes
+    as arguments, `symbols` the argument names of free dimensions, `lines` the function's body, and `source` the
+    complete text after `finish`. `optional` maps the index of a line that is left out if no later line reads a variable
+    to the name of this variable."""
 
     symbol: str
     target: str
@@ -87,14 +90,14 @@ class KernelSource:
     optional: dict[int, str] = field(default_factory=dict)
 
     def size(self, size: Size) -> str:
-        """C text of a size; free dimensions in it become arguments of the kernel."""
+        """Returns C text of a size, and makes the free dimensions in it arguments of the kernel."""
         for name in symbols_of(size):
             if name not in self.symbols:
                 self.symbols[name] = f"dim_{name}" if name.isidentifier() else f"dim_{len(self.symbols)}"
         return size_text(size, self.symbols)
 
     def divisor(self, size: Size) -> str:
-        """C text of a size behind a division sign: in parentheses if it is a product."""
+        """Returns C text of a size that can stand behind a division sign: in parentheses if it is a product."""
         text = self.size(size)
         return f"({text})" if "*" in text else text
 
@@ -107,8 +110,8 @@ class KernelSource:
         self.add(line)
 
     def _kept_lines(self) -> list[str]:
-        """All lines except declarations that no line reads, including those that only other removed
-        declarations read."""
+        """Returns the lines without the declarations of variables that no line reads, or only lines that are left out
+        too."""
         kept: list[str] = []
         for at in range(len(self.lines) - 1, -1, -1):
             if at not in self.optional or _reads(kept, self.optional[at], self.lines[at]):
@@ -124,14 +127,17 @@ class KernelSource:
         self.add("}" + tail)
 
     def buffer(self, name: str) -> str:
-        """C text that reads the buffer `name` from the argument struct. Makes the buffer an argument of the kernel."""
+        """Returns C text that reads the buffer `name` from the argument struct. Makes the buffer an argument of the
+        kernel."""
         self.args[name] = name
         return f"a->{name}" if self.target == "cpu" else f"a.{name}"
 
     def fetch(self, access: Access, position: str, inside: str = "", always: bool = False) -> str:
-        """The C text of a load, with {0}, {1}, … for the terms and the guard of the access.
+        """Returns the C text of a load of the element at `position`. The caller replaces {0}, {1}, … in it by the C
+        texts of the access's terms (the computed parts of its index) and of its guard (its condition), in this order.
 
-        Where the condition `inside` is false, nothing is read at computed positions (with `always`, at any position).
+        Where the C condition `inside` is false, a load at a computed position reads nothing and gives 0; with `always`,
+        this holds for every load.
         """
         if not access.buffer:
             return f"{access.name} + {position}"
@@ -167,8 +173,9 @@ class KernelSource:
         self.source = "\n".join([*([before] if before else []), head, *sizes, *self._kept_lines(), "}"]) + "\n"
 
     def position(self, access: Access, axes: list[Axis], var: str) -> str:
-        """C text of Σ coefficient·(position along the axis) over `axes`, where `var` counts through all of them; "" for
-        0."""
+        """Returns C text of the index of `access` in its buffer, as far as it depends on the loops `axes`: the sum of
+        stride · (position along the loop). The C variable `var` counts through all these loops together. Returns "" if
+        the sum is 0."""
         step = access.linear(axes)
         if step is not None:
             return self.times(step, var, product([axis.size for axis in axes]))
@@ -184,8 +191,8 @@ class KernelSource:
         return " + ".join(parts)
 
     def times(self, step: Size, var: str, count: Size) -> str:
-        """C text of step·var, in 64 bits where 32 may not be enough. `var` is a text whose value is below `count`; ""
-        if `step` is 0."""
+        """Returns C text of step·var, in 64 bits where 32 may not be enough. `var` is a text whose value is below
+        `count`; "" if `step` is 0."""
         if step == 0:
             return ""
         if step == 1:
@@ -196,7 +203,8 @@ class KernelSource:
 
 
 def _reads(later: list[str], name: str, declaration: str) -> bool:
-    """Whether a line in the same block reads `name`. `later` has the lines after the declaration, last line first."""
+    """Whether a line after the line `declaration`, in the same C block, reads the variable `name`. `later` has all
+    lines after the declaration, last line first."""
     # Not the struct's field of the same name.
     word = rf"(?<![.>\w]){name}\b"
     indent = len(declaration) - len(declaration.lstrip())
@@ -229,7 +237,7 @@ class StatementWriter:
         return StatementWriter(self.unit, self.nest, self.names, self._variables.copied())
 
     def name(self, expr: Expr) -> str:
-        """The C text of `expr`, which must be computed already: its variable, or a literal."""
+        """Returns the C text of `expr`, which must be computed already: its variable, or a literal."""
         text = self.names.get(id(expr))
         if text is None:
             if not isinstance(expr, Const):
@@ -243,12 +251,13 @@ class StatementWriter:
         return text
 
     def fresh(self, prefix: str, expr: Expr) -> str:
-        """A variable name for `expr` that this writer has not given before."""
+        """Returns a new variable name for `expr`, which begins with `prefix`."""
         return self._variables.new(prefix, expr)
 
     def write(self, exprs: list[Expr], load: dict[int, str], prefix: str = "t") -> None:
-        """Writes statements that compute `exprs` in order. `load` has the C text of each load, by the `id` of its
-        access.
+        """Writes statements that compute `exprs` in order, each into a new variable whose name begins with `prefix`;
+        with the prefix "s", those that no line reads are left out. `load` has the C text of each load, by the `id` of
+        its access.
         """
         for expr in exprs:
             if id(expr) in self.names or isinstance(expr, Const):
@@ -274,7 +283,7 @@ class StatementWriter:
 
 
 def joined(*parts: str) -> str:
-    """C text of the sum of the parts that are not empty; "0" if all are."""
+    """Returns C text of the sum of the parts that are not empty; "0" if all are empty."""
     return " + ".join(part for part in parts if part) or "0"
 
 
@@ -283,8 +292,8 @@ def element(access: Access, target: str) -> str:
 
 
 def pointers(unit: KernelSource, nest: LoopNest, axes: list[Axis], var: str) -> None:
-    """Declares one pointer for each access, at the position that the loops `axes` give, where `var` counts through
-    them."""
+    """Writes the declaration of one C pointer for each load and store of the nest, to its element at the current
+    position of the loops `axes`; the C variable `var` counts through these loops together."""
     for access in accesses(nest):
         position = joined(unit.size(access.offset) if access.offset != 0 else "", unit.position(access, axes, var))
         if not access.buffer:

@@ -7,8 +7,8 @@ from kernel_assistant.targets.base import DeviceFacts
 
 
 def clusters_of(device: DeviceFacts) -> tuple[int, ...]:
-    """The sizes of clusters that a GPU supports: up to 16 for compute capability 9 and 10, up to 8 for later ones, and
-    only 1 for earlier ones.
+    """Returns the sizes of clusters that a GPU supports: up to 16 for compute capability 9 and 10, up to 8 for later
+    ones, and only 1 for earlier ones.
     """
     number = device.arch.removeprefix("sm_").rstrip("af")
     major = int(number) // 10 if number.isdigit() else 0

@@ -46,7 +46,7 @@ PATIENCE = 4
 def drawn(
     graph: OpGraph, target: str, device: DeviceFacts, random: Random, count: int
 ) -> list[tuple[Schedule, Candidate]]:
-    """At most `count` different schedules, drawn at random, with their candidates. Raises Unsupported if there
+    """Returns at most `count` different schedules, drawn at random, with their candidates. Raises Unsupported if there
     is none."""
     if is_one_nest(graph, target):
         return _of_nest(graph, target, device, random, count)

@@ -126,8 +126,9 @@ def is_reasonable(schedule: Schedule) -> bool:
 
 
 def derived(shape: LoopShape, schedule: Schedule) -> Schedule | None:
-    """The schedule with `items` computed from the sizes and the other parameters; None if the sizes need more registers
-    than there are, or if the kernel would have too few or too many threads.
+    """Returns the schedule; if its form has `items` (vectors that a thread keeps in registers), with `items` computed
+    from the sizes and the other parameters. None if the sizes need more registers than there are, or if the kernel
+    would have too few or too many threads. CPU schedules are returned unchanged.
     """
     if schedule.target == "cpu":
         return schedule

@@ -52,8 +52,9 @@ LAST = {
 
 
 def initial(graph: OpGraph, target: str, device: DeviceFacts, tf32: bool = False) -> list[Schedule]:
-    """Schedules that fit the graph at its base sizes, a safe default first. With `tf32`, a schedule that computes
-    products and convolutions in TF32 precedes the default, if there is one. Raises Unsupported if no schedule fits."""
+    """Returns schedules that fit the graph at its base sizes, a safe default first. With `tf32`, a schedule that
+    computes products and convolutions in TF32 precedes the default, if there is one. Raises Unsupported if no schedule
+    fits."""
     schedules = list(_initial_text(tuple(write_graph(graph)), target, device))
     if tf32 and any(form.startswith("library") for form in schedules[0].forms()):
         parts = cut(graph, target, use=LibraryUse(split=False, tf32=True))
@@ -63,7 +64,7 @@ def initial(graph: OpGraph, target: str, device: DeviceFacts, tf32: bool = False
 
 
 def first_guess(graph: OpGraph, target: str, device: DeviceFacts) -> Schedule:
-    """The first schedule of `initial`, computed without the others. Raises Unsupported if no schedule fits."""
+    """Returns the first schedule of `initial`, computed without the others. Raises Unsupported if no schedule fits."""
     return _initial(graph, target, device, 1)[0]
 
 
@@ -74,7 +75,7 @@ def _initial_text(lines: tuple[str, ...], target: str, device: DeviceFacts) -> t
 
 
 def _initial(graph: OpGraph, target: str, device: DeviceFacts, most: int | None = None) -> list[Schedule]:
-    """The first schedules of a graph: at most `most` for each part, without a limit if it is None."""
+    """Returns the first schedules of a graph: at most `most` for each part, without a limit if it is None."""
 
     def first(part: OpGraph, count: int) -> list[Schedule]:
         return _initial_nest(part, target, device, min(count, most or count))
@@ -90,8 +91,9 @@ def _initial(graph: OpGraph, target: str, device: DeviceFacts, most: int | None 
 
 
 def _of_parts(graph: OpGraph, device: DeviceFacts, first: First, most: int | None) -> list[Schedule]:
-    """The first schedules of a graph of several parts: the safe one, then one for each other way to use libraries, then
-    further ones. Only the safe one if `most` is 1."""
+    """Returns the first schedules of a graph that several kernels and library calls compute: the safe one, then one for
+    each other way to use libraries, then further ones; only the safe one if `most` is 1. `first` returns the first
+    schedules of one part."""
     target = device.target
     parts = cut(graph, target, use=LibraryUse(split=splits_products(device)))
     defaults = initial_parts(parts, target, first)
@@ -114,8 +116,9 @@ def _of_parts(graph: OpGraph, device: DeviceFacts, first: First, most: int | Non
 
 
 def _of_recurrent_layers(graph: OpGraph, device: DeviceFacts, first: First) -> list[Schedule]:
-    """Schedules of a graph with recurrent layers: first with kernels of the generator for the layers, then with the
-    layers as PyTorch's calls. Raises Unsupported if neither is possible."""
+    """Returns schedules of a graph with recurrent layers (LSTM, GRU, RNN): first with kernels of the generator for the
+    layers, then with the layers as PyTorch's calls. `first` returns the first schedules of one part. Raises Unsupported
+    if neither is possible."""
     schedules: list[Schedule] = []
     failed: list[Unsupported] = []
     target, use = device.target, LibraryUse(split=splits_products(device))
@@ -130,8 +133,9 @@ def _of_recurrent_layers(graph: OpGraph, device: DeviceFacts, first: First) -> l
 
 
 def _cheaper_parts(graph: OpGraph, target: str) -> Partition | None:
-    """The parts of a graph that could also be one nest, if a node joins so many values (as `cat` does) that parts are
-    much cheaper than a nest that computes all values for each element; else None."""
+    """Returns the parts of a graph that a single kernel could compute too, if the parts are CHEAPER times faster by
+    estimate; else None. That is so if a node such as `cat` joins many values, because a single kernel would compute
+    all of them for each element."""
     joined = max((len(items) for items in map(_joined, graph.nodes)), default=0)
     if joined < FEWEST_JOINED or len(graph.nodes) > MOST_NODES:
         return None
@@ -165,15 +169,16 @@ def _initial_nest(graph: OpGraph, target: str, device: DeviceFacts, most: int | 
 def neighbours(
     graph: OpGraph, schedule: Schedule, device: DeviceFacts, leave: frozenset[str] = frozenset()
 ) -> list[Schedule]:
-    """Schedules that differ from `schedule` in one parameter by one step of its ladder; parameters in `leave` are not
-    changed."""
+    """Returns the schedules that `emit` can write and in which one parameter of `schedule` has the next higher or lower
+    of the values that a search tries. Parameters whose names are in `leave` are not changed. For a graph of several
+    parts, all equal parts change together, also to the first schedules of their own search."""
     return list(around(graph, schedule, device, leave))
 
 
 def around(
     graph: OpGraph, schedule: Schedule, device: DeviceFacts, leave: frozenset[str] = frozenset()
 ) -> Iterator[Schedule]:
-    """Like `neighbours`, but yields the schedules one by one."""
+    """Yields the schedules of `neighbours` one by one, each computed when it is needed."""
     if schedule.form != "parts":
         yield from _neighbours_kernel(graph, schedule, device, leave)
         return
@@ -209,8 +214,8 @@ def _neighbours_nest(graph: OpGraph, schedule: Schedule, leave: frozenset[str]) 
 
 
 def _steps(ladder: tuple[int, ...], value: int) -> list[int]:
-    """The next higher and the next lower value in `ladder`, the values of a parameter that a search tries. If there is
-    no higher or no lower value, the list has only one or no element."""
+    """Returns the next higher and the next lower value in `ladder`, the values of a parameter that a search tries. If
+    there is no higher or no lower value, the list has only one or no element."""
     higher = [rung for rung in ladder if rung > value][:1]
     lower = [rung for rung in ladder if rung < value][-1:]
     return higher + lower
@@ -227,7 +232,7 @@ def fits(graph: OpGraph, schedule: Schedule) -> bool:
 
 
 def emitted(graph: OpGraph, schedule: Schedule) -> Candidate | None:
-    """The candidate that `emit` writes; None if it cannot write the graph with this schedule."""
+    """Returns the candidate that `emit` writes; None if it cannot write the graph with this schedule."""
     try:
         return emit(graph, schedule)
     except Unsupported:

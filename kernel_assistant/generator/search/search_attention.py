@@ -17,7 +17,7 @@ READ = 20
 
 
 def possible_attentions(graph: OpGraph, attention: ShortAttention, device: DeviceFacts) -> list[tuple[float, Schedule]]:
-    """(estimated cycles, schedule) for all schedules whose kernels can be launched."""
+    """Returns (estimated cycles, schedule) for all schedules whose kernels can be launched."""
     heads = size_value(mul(attention.k.sizes[0], attention.k.sizes[1]), graph.dims)
     keys = size_value(attention.k.sizes[2], graph.dims)
     return [
@@ -30,7 +30,8 @@ def possible_attentions(graph: OpGraph, attention: ShortAttention, device: Devic
 
 
 def _cycles(tile: Tile, heads: int, keys: int, device: DeviceFacts) -> float:
-    """The estimated cycles of the kernel for `heads` key heads, counted over the whole batch, with `keys` keys each."""
+    """Returns the estimated cycles of the kernel for `heads` key heads, counted over the whole batch, with `keys` keys
+    each."""
     cores = max(device.cores, 1)
     blocks = heads * tile.cluster
     at_once = max(1, min(blocks, cores * tile.resident))

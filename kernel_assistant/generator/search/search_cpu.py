@@ -11,8 +11,8 @@ SHORT_ROW = 64
 
 
 def initial_cpu(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
-    """The first schedules to try, best guess first. Schedules with streaming stores are first if the outputs are too
-    large to stay in cache."""
+    """Returns the first schedules to try, best guess first. Schedules with streaming stores are first if the outputs
+    are too large to stay in cache."""
     nt = int(shape.written_bytes > max(device.cache_bytes, 1 << 22) // 2)
     if shape.family == "pointwise":
         # Where no load runs across the stores, the blocked form does not fit and is left out.
@@ -56,7 +56,7 @@ def _cols(shape: LoopShape, device: DeviceFacts, nt: int) -> list[Schedule]:
 
 
 def _chunks(shape: LoopShape, device: DeviceFacts, tile: int) -> list[int]:
-    """The chunk sizes to try, in rows. Empty unless there are many rows, and fewer tiles of columns than CPU
+    """Returns the chunk sizes to try, in rows. Empty unless there are many rows, and fewer tiles of columns than CPU
     threads."""
     threads, tiles = max(device.threads, 1), shape.outer * -(-shape.inner // tile)
     if tiles >= threads or shape.reduced < 8192:
@@ -66,8 +66,9 @@ def _chunks(shape: LoopShape, device: DeviceFacts, tile: int) -> list[int]:
 
 
 def _across(shape: LoopShape, form: str, others: list[Schedule]) -> list[Schedule]:
-    """Schedules that compute a tile of short rows together; lanes along rows of a few elements would take ten times as
-    long. For rows that are not very short also `others`; only `others` if rows are few or long.
+    """Returns schedules of `form` that compute several short rows together, one in each SIMD lane, because SIMD lanes
+    along rows of a few elements take ten times as long. If rows are not very short, `others` follow; if rows are few or
+    long, returns only `others`.
     """
     if shape.reduced > SHORT_ROW or shape.outer < 8 * SHORT_ROW:
         return others

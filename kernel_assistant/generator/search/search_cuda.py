@@ -37,8 +37,9 @@ def initial_cuda(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
 
 
 def _window(shape: LoopShape) -> list[Schedule]:
-    """First schedules for windows: with strips of neighbouring outputs for each thread, in vectors; then with one
-    output for each thread, in blocks that fit the rows of outputs.
+    """Returns the first schedules for windows (poolings, depthwise convolutions): first those in which each thread
+    computes a strip of neighbouring outputs in vectors, then those with one output of a row for each thread, in blocks
+    that fit the rows of outputs.
     """
     filled = {block: shape.inner / (-(-shape.inner // block) * block) for block in (256, 128, 64)}
     fit = next((block for block, share in filled.items() if share >= 0.8), max(filled, key=filled.__getitem__))
@@ -52,8 +53,8 @@ def _window(shape: LoopShape) -> list[Schedule]:
 
 
 def _strips(shape: LoopShape) -> list[Schedule]:
-    """Schedules in which each thread computes a strip of neighbouring outputs, of half a vector to two vectors, in one
-    or several rows, with the input from memory or through shared memory.
+    """Returns schedules in which each thread computes a strip of neighbouring outputs in one or several rows. A strip
+    is half a 16-byte vector to two vectors long; the input is read from memory or through shared memory.
     """
     size = shape.written_bytes // max(shape.outer * shape.inner, 1)
     vec = max(min(16 // max(size, 1), 8), 2)
@@ -92,11 +93,9 @@ def _rows(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
 
 
 def _split_rows(shape: LoopShape, cores: int) -> list[Schedule]:
-    """Schedules in which blocks share a row, because there are too few rows to fill the device: eight blocks for each
-    multiprocessor, or many more with at least PART_BYTES each.
-
-    With many parts, four or eight vectors of each thread are in flight, and small blocks finish one by one; there is
-    also a schedule with 16 blocks for each multiprocessor.
+    """Returns schedules in which several thread blocks share each row, because there are too few rows to fill the
+    device, which has `cores` multiprocessors. If rows are long enough, those with many blocks that read PART_BYTES each
+    come first, and one has 16 blocks for each multiprocessor; the others have about eight.
     """
     wanted = max(8 * cores // shape.outer, 2)
     parts = 1 << (wanted - 1).bit_length()
@@ -115,14 +114,14 @@ def _split_rows(shape: LoopShape, cores: int) -> list[Schedule]:
 
 
 def _safe_first(schedules: list[Schedule]) -> list[Schedule]:
-    """The schedules, with a safe one moved to the front: one without clusters, which every CUDA device can run."""
+    """Returns the schedules, with the first one without clusters moved to the front, because every GPU can run it."""
     alone = next((schedule for schedule in schedules if dict(schedule.params).get("cluster", 1) == 1), schedules[0])
     return [alone, *(schedule for schedule in schedules if schedule != alone)]
 
 
 def _register_rows(shape: LoopShape) -> list[Schedule]:
-    """Schedules that keep rows in registers. Those with about GOOD_VALUES values for each thread come first, and small
-    clusters before large ones.
+    """Returns schedules that keep rows in registers. Those with about GOOD_VALUES values for each thread come first,
+    and small clusters before large ones.
     """
     scored: list[tuple[float, Schedule]] = []
     for block in (64, 128, 256, 512, 1024):
@@ -141,8 +140,8 @@ def _register_rows(shape: LoopShape) -> list[Schedule]:
 
 
 def _warp_rows(shape: LoopShape) -> list[Schedule]:
-    """Schedules in which a warp, or part of one, handles a row. Those with about GOOD_VALUES values for each thread,
-    few idle threads and wide vectors come first.
+    """Returns schedules in which a warp, or part of one, handles a row. Those with about GOOD_VALUES values for each
+    thread, few idle threads and wide vectors come first.
     """
     scored: list[tuple[float, Schedule]] = []
     for width in dict.fromkeys((shape.vec, max(shape.vec // 2, 1))):
@@ -213,8 +212,9 @@ def _cols(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
 
 
 def _low_tiles(shape: LoopShape, width: int) -> list[tuple[int, int, int]]:
-    """Tiles (tx, ty, vec) in which a thread has few values of a column, all loaded at once, in vectors of `width`. If
-    values come from the cache, an H200 takes two thirds to a quarter of the time of tiles with many values for each
+    """Returns block shapes (tx, ty, vec) for a column reduction: threads along the columns, threads that share a
+    column, and columns of a thread (`width` or 1). Each thread has few values of a column and loads them all at once.
+    If values come from the cache, this takes an H200 two thirds to a quarter of the time of many values for each
     thread.
     """
     if shape.reduced <= 8:
@@ -224,22 +224,24 @@ def _low_tiles(shape: LoopShape, width: int) -> list[tuple[int, int, int]]:
 
 
 def _idle(shape: LoopShape, cores: int, tx: int, ty: int, width: int) -> float:
-    """The share of the device's multiprocessors that get no block with this tile, from 0 to 1, rounded to tenths."""
+    """Returns the share of the device's `cores` multiprocessors that get no thread block if each block has tx·width
+    columns, from 0 to 1, rounded to tenths."""
     blocks = shape.outer * -(-shape.inner // (tx * width))
     return round(max(1 - blocks / cores, 0), 1)
 
 
 def _no_wider(shape: LoopShape, tx: int, ty: int, width: int) -> tuple[int, int, int]:
-    """The tile (tx, ty, width); if some of its threads would be behind the last column, a narrower one with about as
-    many threads.
+    """Returns the block shape (tx, ty, width): threads along the columns, threads that share a column, columns of a
+    thread. If some threads would be behind the last column, tx is smaller and ty larger, with about as many threads.
     """
     most = max(_power(shape.inner) // width, 8)
     return (tx, ty, width) if tx <= most else (most, min(ty * tx // most, 32), width)
 
 
 def _split_columns(shape: LoopShape, cores: int, blocks: int) -> list[Schedule]:
-    """Schedules in which blocks share the rows of a few columns. With several passes there are fewer blocks, because
-    each block of a later pass combines all parts.
+    """Returns schedules of a column reduction in which several thread blocks share the rows of a few columns. With
+    several passes over the rows there are fewer blocks, because each block of a later pass combines the partial results
+    of all blocks. `blocks` is the number of blocks if they shared nothing, `cores` that of multiprocessors.
     """
     most = 1 << (max((8 if shape.passes == 1 else 4) * cores // max(blocks, 1), 2) - 1).bit_length()
     schedules = []
@@ -257,8 +259,9 @@ def _split_columns(shape: LoopShape, cores: int, blocks: int) -> list[Schedule]:
 
 
 def _narrow(shape: LoopShape) -> list[Schedule]:
-    """Schedules for at most 16 columns: with many rows, blocks that are as narrow as the columns; with few rows, blocks
-    whose threads continue with the columns of the next row group. Empty for more columns.
+    """Returns schedules of a column reduction with at most 16 columns; none for more columns. With many rows, blocks
+    are only as wide as the columns; with few rows, the threads of a block continue with the columns of the next row
+    group (the next position of the outer loops).
     """
     if shape.inner > 16 or shape.turned:
         return []
@@ -271,5 +274,5 @@ def _narrow(shape: LoopShape) -> list[Schedule]:
 
 
 def _power(number: int) -> int:
-    """The smallest power of two that is at least `number`."""
+    """Returns the smallest power of two that is at least `number`."""
     return 1 << (max(number, 1) - 1).bit_length()

@@ -14,8 +14,8 @@ WARPS, LOADS = 24, 4
 
 
 def possible_linears(linears: Linears, device: DeviceFacts) -> list[tuple[float, Schedule]]:
-    """(score, schedule) for all schedules whose kernels can be launched. The score estimates how far a schedule is from
-    keeping memory busy; smaller is better.
+    """Returns (score, schedule) for all schedules whose kernels can be launched. The score estimates how far a schedule
+    is from keeping memory busy; smaller is better.
     """
     blocks = max(1, sum(tiles(linears)))
 

@@ -1,5 +1,5 @@
-"""Chooses schedules of graphs of several parts. Only the parts of one kind are varied at a time, beginning with the
-kind that takes most time.
+"""Chooses schedules of graphs of several parts (what one kernel or library call computes). Only the parts of one kind
+are varied at a time, beginning with the kind that takes most time.
 
 Parts that compute the same on tensors of the same layout, such as the layers of a network, are of one kind and have the
 same schedule.
@@ -32,8 +32,9 @@ FIRST_OF_PART = 8
 
 
 def initial_parts(partition: Partition, target: str, first: First) -> list[Schedule]:
-    """Schedules for all parts together. In the first one, each part has its safe schedule; in the others, the kind of
-    part that takes most time has another schedule of its first list.
+    """Returns schedules for all parts together. In the first one, each part has its safe schedule, the first that
+    `first(graph, count)` returns for it; in the others, all parts of the kind that takes most time (see `alike`) have
+    another schedule that `first` returns.
     """
     kinds = alike(partition)
     dearest = _first_of(partition.parts[kinds[0][0]], target, first, FIRST_OF_PART, partition.use)
@@ -46,8 +47,9 @@ def initial_parts(partition: Partition, target: str, first: First) -> list[Sched
 def neighbours_parts(
     partition: Partition, schedule: Schedule, leave: frozenset[str], first: First, around: Around
 ) -> Iterator[Schedule]:
-    """Schedules that change one kind of part at a time: first to the schedules of its first list, for all kinds, then
-    to the neighbours of its current schedule. Each schedule is yielded once.
+    """Yields schedules that change one kind of part (see `alike`) at a time: for all kinds, first to the schedules that
+    `first` returns for the part, then to those near its current schedule, which `around` returns. Each schedule is
+    yielded once.
 
     `leave` has the names of parameters that are not changed, such as `part1.vec`. Schedules are computed one by one
     when they are needed, because a network has hundreds of parts.
@@ -76,8 +78,9 @@ def _around_parts(
 
 
 def alike(partition: Partition) -> list[list[int]]:
-    """The numbers of the parts, grouped by kind; the group that takes most time first. Parts that a library or PyTorch
-    computes come last, because they have only one schedule.
+    """Returns the indices of the parts, grouped by kind: parts whose kernels are equal except for names, such as those
+    of equal layers. The group that takes most time is first; parts that a library or PyTorch computes come last, each
+    alone, because they have only one schedule.
     """
     kinds: dict[object, list[int]] = {}
     for number, part in enumerate(partition.parts):
@@ -95,7 +98,7 @@ def alike(partition: Partition) -> list[list[int]]:
 
 
 def _changed(schedule: Schedule, numbers: Sequence[int], part: Schedule) -> Schedule:
-    """The schedule in which all parts whose numbers are in `numbers` have the schedule `part`."""
+    """Returns the schedule in which all parts whose numbers are in `numbers` have the schedule `part`."""
     for number in numbers:
         schedule = schedule.with_part(number, part)
     return schedule
@@ -106,7 +109,8 @@ def _first_of(part: SubGraph, target: str, first: First, most: int, use: Library
 
 
 def fixed_schedule(part: SubGraph, target: str, use: LibraryUse) -> Schedule:
-    """The only schedule of a part that a library or PyTorch computes."""
+    """Returns the only schedule of a part that a library or PyTorch computes; its form tells `cut_for` the options
+    `use` with which the graph was cut."""
     if has_tf32(part.graph):
         return make(target, TF32_FORM)
     if has_split_products(part.graph):

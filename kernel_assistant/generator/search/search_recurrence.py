@@ -25,8 +25,8 @@ LEAST_SHARED = 48 << 10
 
 
 def possible_recurrences(graph: OpGraph, recurrence: Recurrence, device: DeviceFacts) -> list[tuple[float, Schedule]]:
-    """(estimated cycles for one step of the whole batch, schedule) for all schedules whose kernels can be launched.
-    Raises Unsupported if there is none.
+    """Returns (estimated cycles for one step of the whole batch, schedule) for all schedules whose kernels can be
+    launched. Raises Unsupported if there is none.
     """
     shape = graph.spec(name_of(recurrence.node.args[0])).shape
     count = size_value(parse_size(shape[0 if recurrence.batch_first else 1]), graph.dims)
@@ -46,7 +46,7 @@ def _schedule(one: Division) -> Schedule:
 
 
 def _cycles(division: Division, clusters: int, device: DeviceFacts) -> float:
-    """The estimated cycles of one step of the whole batch, for which `clusters` clusters are launched."""
+    """Returns the estimated cycles of one step of the whole batch, for which `clusters` clusters are launched."""
     cores, cluster = max(device.cores, 1), division.cluster
     most = cores * division.resident
     if cluster > 1:

@@ -21,7 +21,8 @@ PART = 4096
 
 
 def scans(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
-    """The first schedules to try, best guess first. Those that would leave most of the device idle are left out."""
+    """Returns the first schedules of a prefix scan (cumulative sum, product or extreme) to try, best guess first. Those
+    that would leave most of the device idle are left out."""
     cores = max(device.cores, 1)
     return _columns(shape, cores) if shape.inner > 1 else _rows(shape, cores)
 
@@ -47,7 +48,7 @@ def _columns(shape: LoopShape, cores: int) -> list[Schedule]:
 
 
 def _joining(chunks: int) -> int:
-    """The number of threads that combine the totals of `chunks` chunks."""
+    """Returns the number of threads of the block that combines the totals of `chunks` chunks of a column."""
     return 32 if chunks <= 128 else 256 if chunks <= 2048 else 1024
 
 
@@ -78,7 +79,7 @@ def _vec(shape: LoopShape) -> int:
 
 
 def _blocks(shape: LoopShape) -> list[Schedule]:
-    """Schedules in which a block scans each row."""
+    """Returns schedules in which a block scans each row."""
     vec = _vec(shape)
     pairs = ((256, 4), (256, 2), (512, 2), (128, 4), (128, 8), (1024, 1), (512, 1), (256, 1), (64, 4), (128, 2))
     useful = [

@@ -19,8 +19,8 @@ UNROLL = 4
 
 
 def long_rows(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
-    """Schedules in which a team of blocks handles each row. If each row reads weights as long as itself, schedules with
-    clusters, whose blocks run in step, come first.
+    """Returns schedules in which a team (several thread blocks) handles each row. If each row also reads values only
+    once, such as weights as long as itself, schedules with thread-block clusters come first: their blocks run in step.
     """
     teams = team_rows(shape, device)
     if shape.row_bytes == shape.copied_bytes or not teams:
@@ -30,8 +30,8 @@ def long_rows(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
 
 
 def team_rows(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
-    """Schedules with teams that all fit on the device at the same time, so that no block waits for one that is not
-    running. Empty if rows are short or of free length.
+    """Returns schedules in which a team (several thread blocks) handles each row, and whose blocks fit on the device at
+    the same time, so that no block waits for one that is not running. Empty if rows are short or of free length.
     """
     memory, row = device.shared_bytes_per_block or 227 << 10, shape.reduced * shape.copied_bytes
     if not shape.static or row < LEAST_BYTES:
@@ -50,8 +50,9 @@ def team_rows(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
 
 
 def _share(sweeps: int, most: int) -> int:
-    """The number of sweeps of a block over its part of a row: the largest divisor of `sweeps` up to `most` if it is at
-    least 3/4 of `most`, otherwise `most`.
+    """Returns how many of the `sweeps` of a row one block gets (a sweep is one vector for each thread): the largest
+    divisor of `sweeps` up to `most`, so that all blocks get equally many, if it is at least 3/4 of `most`; otherwise
+    `most`.
     """
     even = max(count for count in range(1, most + 1) if sweeps % count == 0)
     return even if 4 * even >= 3 * most else most

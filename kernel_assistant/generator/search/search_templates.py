@@ -1,4 +1,5 @@
-"""Chooses schedules of parts whose kernel is written from a template. CUDA only."""
+"""Chooses schedules of parts whose kernel is written from a template: attention, linear layers of few rows, recurrent
+layers. CUDA only."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ FOLLOWS = frozenset(["held"])
 
 
 def initial_template(graph: OpGraph, template: Template, device: DeviceFacts) -> list[Schedule]:
-    """The schedules whose kernels can be launched, lowest estimated cost first. Raises Unsupported if there is none."""
+    """Returns at most MOST schedules whose kernels can be launched, lowest estimated cost first. Raises Unsupported if
+    no schedule is possible."""
     chosen = sorted(_possible(graph, template, device), key=lambda pair: pair[0])
     return [schedule for _, schedule in chosen[:MOST]]
 
@@ -29,8 +31,8 @@ def initial_template(graph: OpGraph, template: Template, device: DeviceFacts) ->
 def neighbours_template(
     graph: OpGraph, template: Template, schedule: Schedule, device: DeviceFacts, leave: frozenset[str]
 ) -> list[Schedule]:
-    """The schedules whose kernels can be launched and that differ from `schedule` in exactly one parameter, which must
-    not be in `leave`."""
+    """Returns the schedules whose kernels can be launched and that differ from `schedule` in exactly one parameter,
+    which must not be in `leave`."""
     names = [name for name, _ in schedule.params if name not in FOLLOWS]
     around = []
     for _, other in _possible(graph, template, device):
@@ -43,15 +45,15 @@ def neighbours_template(
 def drawn_template(
     graph: OpGraph, template: Template, device: DeviceFacts, random: Random, count: int
 ) -> list[Schedule]:
-    """At most `count` of the schedules whose kernels can be launched, drawn at random. Raises Unsupported if there is
-    none."""
+    """Returns at most `count` of the schedules whose kernels can be launched, drawn at random. Raises Unsupported if
+    there is none."""
     some = [schedule for _, schedule in _possible(graph, template, device)]
     return random.sample(some, min(count, len(some)))
 
 
 def _possible(graph: OpGraph, template: Template, device: DeviceFacts) -> list[tuple[float, Schedule]]:
-    """(estimated cost, schedule) for all schedules whose kernels can be launched; costs of different parts are not
-    comparable."""
+    """Returns (estimated cost, schedule) for all schedules whose kernels can be launched. Costs of different kinds of
+    templates have different units and are not comparable."""
     if isinstance(template, Linears):
         return possible_linears(template, device)
     if isinstance(template, ShortAttention):

@@ -18,16 +18,17 @@ from kernel_assistant.records.graph import DTYPE_BYTES
 
 @dataclass(frozen=True, slots=True)
 class LoopShape:
-    """The sizes of the loops (`outer`, `reduced`, `inner`) at the base sizes, and the memory traffic. R is the reduced
-    axis.
+    """What a search needs to know of a loop nest, which is one kernel. `family` is its kind: pointwise, rows, cols,
+    scan or window. `outer`, `reduced` and `inner` are the iterations of its loops at the base sizes; R is the reduced
+    loop, and a pass is one run over R.
 
     `row_bytes` is the number of bytes that all loads along R read for one position of R. `copied_bytes` counts only the
-    loads that both the first pass and later passes need, in the dtypes that a copy in shared memory has.
-    `written_bytes` are the bytes of all outputs. `vec` is the number of elements of a 16-byte access, if the layout
-    permits such accesses. `kept` is the largest number of values that are kept for later passes at the same time, and
-    `passes` the number of passes over R. `costly` says that some of the kept values are expensive to recompute;
-    `static`, that R is no free dimension; `shifted`, that rows begin at unaligned addresses; `reverse`, that a scan
-    runs from the end; `turned`, that some accesses of a column reduction are contiguous along R.
+    loads that both the first pass and later passes need. `written_bytes` are the bytes of all outputs. `vec` is the
+    number of elements of a vector access of up to 16 bytes; 1 if the layout permits none. `kept` is the largest number
+    of values that are kept for later passes at the same time, and `passes` the number of passes over R. `costly` says
+    that some values that later passes read are expensive to recompute; `static`, that R has a known length; `shifted`,
+    that rows begin at unaligned addresses; `reverse`, that a scan runs from the end; `turned`, that some accesses of a
+    column reduction are contiguous along R.
     """
 
     family: str
@@ -91,7 +92,8 @@ def _columns(nest: LoopNest, vec: int) -> VectorLayout:
 
 
 def _live(plan: Passes) -> int:
-    """The largest number of values of a row position that are kept for later passes at the same time."""
+    """Returns the largest number of values that are kept at the same time, for each position of the reduced loop,
+    because a later pass over this loop reads them."""
     last: dict[int, int] = {}
     for number, part in enumerate(plan.passes):
         read = [*part.body, *part.reduces]

@@ -36,14 +36,16 @@ _IN_LAYER = {
 
 
 def gguf_name(name: str) -> str:
-    """Returns the GGUF name for a Hugging Face name. Raises UsageError for a name that a Llama does not have."""
+    """Returns the name that a tensor with this Hugging Face name has in GGUF. Raises UsageError for a name that a Llama
+    does not have."""
     layer = re.fullmatch(r"model\.layers\.(\d+)\.(.+)\.weight", name)
     known = f"blk.{layer[1]}.{_IN_LAYER[layer[2]]}.weight" if layer and layer[2] in _IN_LAYER else _WHOLE.get(name)
     return known or _refuse(name, "serve the folder as it is, with vLLM")
 
 
 def folder_name(name: str) -> str:
-    """Returns the Hugging Face name for a GGUF name. Raises UsageError."""
+    """Returns the name that a tensor with this GGUF name has in Hugging Face's format. Raises UsageError for a name
+    that a Llama does not have."""
     whole, in_layer = ({short: long for long, short in names.items()} for names in (_WHOLE, _IN_LAYER))
     layer = re.fullmatch(r"blk\.(\d+)\.(\w+)\.weight", name)
     known = (

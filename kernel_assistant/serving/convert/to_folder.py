@@ -59,8 +59,8 @@ def metadata(reader: gguf.GGUFReader) -> dict[str, Any]:
 
 
 def shape_of(reader: gguf.GGUFReader) -> ModelShape:
-    """Returns the hyperparameters. If there is no output matrix, the embedding is tied. Raises UsageError for another
-    architecture."""
+    """Returns the hyperparameters of the model. If the file has no output matrix, the embeddings are tied. Raises
+    UsageError for another architecture."""
     return from_metadata(metadata(reader), tied=all(tensor.name != "output.weight" for tensor in reader.tensors))
 
 

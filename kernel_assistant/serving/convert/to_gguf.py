@@ -27,7 +27,8 @@ _BLOCK = 32
 
 
 def to_gguf(folder: Path, file: Path, *, name: str = "") -> None:
-    """Writes `file`. Matrices become q8_0, vectors stay float32. Raises UsageError if the model is no plain Llama."""
+    """Writes the model of a Hugging Face folder to the GGUF file `file`, under the name `name` ("": that of the
+    folder). Matrices become q8_0, vectors stay float32. Raises UsageError if the model is no plain Llama."""
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

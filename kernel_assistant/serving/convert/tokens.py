@@ -23,7 +23,9 @@ _SPLITTERS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Tokens in the order of their ids, each with its GGUF type; merges as "left right"; ids of special tokens."""
+    """A byte-level BPE vocabulary: tokens in the order of their ids, each with its GGUF type; merges as "left right";
+    ids of special tokens (None if there is none). `splitter` is llama.cpp's name of the pre-tokenizer, `template` the
+    chat template."""
 
     tokens: tuple[str, ...]
     types: tuple[int, ...]

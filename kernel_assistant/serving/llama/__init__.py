@@ -1,1 +1,1 @@
-"""The model of the package, run by llama.cpp in a process of its own."""
+"""Runs small models, such as the one that ships with the package, with llama.cpp in a separate process."""

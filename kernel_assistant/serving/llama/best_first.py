@@ -32,7 +32,8 @@ START = PartialReply()
 
 
 class BestFirstSearch:
-    """The search: call `next` for a beginning, then `add` with the answer that continues it. Not thread-safe."""
+    """The search for different answers. The caller alternates: `next` returns a beginning, and `add` gets the answer
+    that continues it. Not thread-safe."""
 
     def __init__(self) -> None:
         self._answers: list[tuple[tuple[int, ...], tuple[float, ...]]] = [((), ())]
@@ -40,7 +41,7 @@ class BestFirstSearch:
         self._open: list[tuple[float, int, int, int | None, float]] = [(0.0, 0, 0, None, 0.0)]
 
     def next(self) -> PartialReply | None:
-        """Returns the likeliest unused beginning, None if there is none."""
+        """Returns the likeliest beginning that was not used yet; None if there is none."""
         if not self._open:
             return None
         cost, answer, position, token, logprob = heapq.heappop(self._open)
@@ -50,8 +51,9 @@ class BestFirstSearch:
         return PartialReply(cost, (*ids[:position], token), (*logprobs[:position], logprob))
 
     def add(self, begun: PartialReply, ids: Sequence[int], logprobs: Sequence[float], others: Sequence[Others]) -> None:
-        """Adds an answer. `ids` is the whole answer with its beginning; `logprobs` and `others` have one item for each
-        position. `others` is ignored for positions of the beginning."""
+        """Adds an answer that begins with `begun`. `ids` is the whole answer with its beginning; `logprobs` and
+        `others` have one item for each position. An item of `others` lists likely tokens as (id, log-probability); it
+        is ignored in the beginning."""
         answer, cost = len(self._answers), begun.cost
         self._answers.append((tuple(ids), tuple(logprobs)))
         for position in range(len(begun.ids), len(ids)):

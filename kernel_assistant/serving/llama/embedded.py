@@ -33,8 +33,8 @@ _EVERY_TOKEN = 1 << 20
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a reply is sampled. `temperature` 0 is greedy. `max_tokens` limits the reply, including its end token and its
-    given beginning `begun`."""
+    """How a reply is sampled. `temperature` 0 is greedy. `begun` is a beginning that is given; `max_tokens` limits the
+    whole reply, including its end token and `begun`."""
 
     max_tokens: int = 1024
     temperature: float = 1.0
@@ -204,7 +204,7 @@ class _Sampled:
 
 
 def _body(prompt: Sequence[int], sampling: Sampling, tokens: int, position: int) -> dict[str, Any]:
-    """Returns a request for `tokens` more tokens at `position` of a reply."""
+    """Returns the JSON of a request for `tokens` more tokens, beginning at `position` of a reply."""
     body: dict[str, Any] = {
         "prompt": list(prompt),
         "n_predict": tokens,

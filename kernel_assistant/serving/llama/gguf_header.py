@@ -24,9 +24,9 @@ _CACHED_BYTES = 2
 
 @dataclass(frozen=True)
 class GgufHeader:
-    """Facts about a model. `context` is in tokens, 0 if the file does not say. `token_bytes` is the size of keys and
-    values for one token, at most: layers that look back only a little need less. `language` is that of a model for the
-    compact profile (`serving/language.py`)."""
+    """Facts about the model of a GGUF file. `context` is in tokens, 0 if the file does not say. `token_bytes` is the
+    most memory that keys and values of one token take; layers that look back only a little need less. `language` is the
+    syntax in which a model for the compact profile writes kernels (`serving/language.py`)."""
 
     context: int
     token_bytes: int
@@ -36,7 +36,7 @@ class GgufHeader:
 
 
 def read_header(file: Path) -> GgufHeader | None:
-    """The header of a GGUF file, None if it cannot be read."""
+    """Returns the header of a GGUF file, None if it cannot be read."""
     try:
         with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
             fields = _fields(data)
@@ -57,14 +57,13 @@ def read_header(file: Path) -> GgufHeader | None:
 
 
 def _most(value: Any) -> int:
-    """The value of a header field that is a number or a list with a number for each layer; of a list, the largest. 0 if
-    it is missing."""
+    """Returns a number of the header, or the largest of a list that has one for each layer; 0 if it is missing."""
     return max(value, default=0) if isinstance(value, list) else value or 0
 
 
 def _fields(data: mmap.mmap) -> dict[str, Any]:
-    """The fields of a header by name; long lists have the value None. Raises ValueError, KeyError and struct.error if
-    the data is not a GGUF file."""
+    """Returns the fields of a header by name; long lists have the value None. Raises ValueError, KeyError and
+    struct.error if the data is not a GGUF file."""
     if data[:4] != b"GGUF":
         raise ValueError("not a GGUF file")
     _, _, count = struct.unpack_from("<IQQ", data, 4)

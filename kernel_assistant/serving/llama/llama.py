@@ -27,8 +27,9 @@ def check_installed() -> None:
 
 
 def context_and_slots(model: Path, wanted: int, free: int) -> tuple[int, int]:
-    """Returns the tokens of a context, and the number of simultaneous conversations. The context is `wanted`, or for 0
-    what the model was made for; SHARE_OF_MEMORY of the `free` bytes limits how many contexts there are."""
+    """Returns the tokens of a context, and the number of slots (simultaneous conversations). The context is `wanted`,
+    or for 0 the length for which the model was made, less if memory is short. All contexts together take at most
+    SHARE_OF_MEMORY of the `free` bytes, unless there is only one slot."""
     header = read_header(model)
     if header is None or not header.context or not header.token_bytes:
         return wanted or DEFAULT_CONTEXT, SLOTS

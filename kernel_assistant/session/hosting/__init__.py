@@ -1,1 +1,2 @@
-"""The parts of the session host: its socket, its queue, its logs and its warm workers."""
+"""The parts of the session host: its socket, its job queues, its event logs, and the workers that it keeps for the next
+job."""

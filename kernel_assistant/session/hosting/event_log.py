@@ -49,7 +49,7 @@ class EventLog:
         self.ended = bool(self._lines) and isinstance(decode_event(self._lines[-1]), FINAL)
 
     def append(self, event: AnyEvent) -> AnyEvent:
-        """Writes `event` with its number and time filled in, and returns it in this form. Raises StoreError the first
+        """Sets the number, job and time of `event`, writes it to the log and returns it. Raises StoreError the first
         time that writing fails."""
         with self._changed:
             self._seq += 1
@@ -65,8 +65,8 @@ class EventLog:
         return event
 
     def follow(self, from_seq: int, give_up: Callable[[], bool]) -> Iterator[bytes]:
-        """Yields encoded events with seq ≥ `from_seq`, first recorded ones, then new ones, until the job ends or
-        `give_up()` is True."""
+        """Yields the events with a number `seq` ≥ `from_seq`, encoded as JSON: first the recorded ones, then new ones
+        as they come, until the job has ended or `give_up()` returns True."""
         position = 0
         while True:
             with self._changed:

@@ -11,7 +11,8 @@ from kernel_assistant.store import JobRow
 
 
 class QueuedJob:
-    """A queued or running job: its row as submitted, its log, its cancel event, and the user's messages to it."""
+    """A queued or running job. `row` is its row of the store when it was submitted; `resumed`: an earlier run was
+    interrupted; setting `cancel` stops it; `said` has the user's messages to its models."""
 
     def __init__(self, row: JobRow, log: EventLog, *, resumed: bool) -> None:
         self.row = row
@@ -38,7 +39,7 @@ class JobQueue:
             self._changed.notify()
 
     def remove(self, job: QueuedJob) -> bool:
-        """Removes a job that has not begun. Returns False if it has begun."""
+        """Removes a job that has not started from the queue. Returns False if it has started."""
         with self._changed:
             if job not in self._waiting:
                 return False

@@ -1,4 +1,5 @@
-"""The jobs of the host: submits, joins, watches and cancels them; queues jobs that a crash interrupted again."""
+"""The jobs of the host: submits, joins, watches and cancels them; puts jobs that a crash interrupted back into their
+queue."""
 
 from __future__ import annotations
 
@@ -33,9 +34,9 @@ WORKER_LOG = "worker.log"
 
 @dataclass(frozen=True)
 class JobServices:
-    """What the host provides to a running job. `folder` is the job's own folder; `resume_steps` are the steps that were
-    measured before a crash; `said` grows with the user's messages to a model; `unwritten` repeats writes that failed
-    because the disk was full."""
+    """The objects that the host gives to a running job. `device` is a name such as "cuda:1"; `folder` is the job's own
+    folder; `resume_steps` are the steps that were measured before a crash; `said` grows with the user's messages to a
+    model; `unwritten` repeats writes that failed because the disk was full."""
 
     job: str
     device: str
@@ -49,7 +50,8 @@ class JobServices:
 
 
 class RunJob(Protocol):
-    """The function that runs a job. Raises KernelAssistantError if there is no result."""
+    """A function that runs one job, calls `emit` with its events, and stops soon after `cancel` is set. Raises
+    KernelAssistantError if there is no result."""
 
     def __call__(
         self,
@@ -157,7 +159,7 @@ class JobTable:
             live.said.append(text)
 
     def retire(self) -> bool:
-        """Accepts no more jobs, unless a job is queued or running. Returns whether jobs are refused from now on."""
+        """Accepts no more jobs from now on, unless a job is queued or running. Returns whether new jobs are refused."""
         with self._lock:
             self._closed = self._closed or not self._jobs
             return self._closed
@@ -260,8 +262,8 @@ class JobTable:
     def _mark_ended(
         self, job: str, state: JobState, result: OptimizeResult | None, error: str, next_step: str = ""
     ) -> None:
-        """Writes a job's final state to the store, later if the disk is full. `rows` reports the final state from now
-        on."""
+        """Writes a job's final state to the store; if the disk is full, it is written later. `rows` already reports the
+        final state."""
 
         def write() -> None:
             self.store.mark_ended(job, state, result=result, error=error, next_step=next_step)

@@ -139,7 +139,8 @@ class Server:
         return {"job": log.job, "ended": log.ended}
 
     def _list(self, limit: int = 100) -> list[dict[str, Any]]:
-        """Returns active and interrupted jobs, then the newest ended ones."""
+        """Returns at most `limit` jobs as dicts: queued, running and interrupted jobs first, then the newest ended
+        ones."""
         open_states = (JobState.queued, JobState.running, JobState.interrupted)
         closed_states = tuple(state for state in JobState if state not in open_states)
         rows = self._jobs.rows(states=open_states, limit=limit)

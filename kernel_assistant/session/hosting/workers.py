@@ -1,4 +1,5 @@
-"""Keeps one worker for each device alive for a while after its job, because importing torch takes seconds."""
+"""Keeps one worker (a process that runs the user's module with torch) for each device alive for a while after its job,
+because importing torch takes seconds."""
 
 from __future__ import annotations
 
@@ -48,8 +49,8 @@ class WorkerPool:
 
     @contextmanager
     def lend(self, python: str, device: DeviceFacts) -> Iterator[WorkerClient]:
-        """Lends a worker for measurements during the `with` block, and keeps it afterwards if it is alive. Raises
-        MissingError if no worker can be started."""
+        """Lends a worker for measurements during the `with` block, and keeps it afterwards if it is alive. `python` is
+        the path of the user's interpreter. Raises MissingError if no worker can be started."""
         lane = f"{device.target}:{device.index}"
         item = self._take(lane, python, "") or self._start(python, MEASURING)
         try:
@@ -59,9 +60,9 @@ class WorkerPool:
 
     @contextmanager
     def lend_plain(self, python: str, device: DeviceFacts, kernels: str) -> Iterator[WorkerClient]:
-        """Lends a worker with the default allocator, in which generated code is loaded as in the user's program. A
-        worker that has loaded kernels from the folder `kernels` is not used, because a process does not load the same
-        path twice."""
+        """Lends a worker with PyTorch's default allocator, which loads generated code as the user's program does. A
+        worker that has loaded kernels from the folder `kernels` before is not used, because a process loads each path
+        only once."""
         lane = f"plain {device.target}:{device.index}"
         item = self._take(lane, python, kernels) or self._start(python, {})
         try:

@@ -1,5 +1,5 @@
-"""Prepares a further job for existing kernels: a check of the kernels in a file or of a job's candidate, or the
-confirmation of a candidate whose job was stopped early or ended with an unclear verdict."""
+"""Prepares a further job for existing kernels: a check of the kernels in a file or of a job's candidate, or a
+confirmation (full measurement) of a candidate whose job was stopped early or ended with an unclear verdict."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def prepare_again(
     projects: Iterable[Path] = (),
 ) -> ClassCheck | tuple[KernelTask, JobOptions]:
     """Returns task and options of the job that checks the kernels of a class: with `applied`, the kernels in its file,
-    if there are any; otherwise the candidate of the job that `job()` returns. If the applied kernels are stale, no job
-    is needed: returns the result of the check instead.
+    if there are any; otherwise the candidate of the job that `job()` returns. If the class was edited after its kernels
+    were applied, no job is needed: returns the result of the check instead.
 
     The kernels of an installed library's class are read from the packages in the folders `projects`. Raises as
     `prepare_applied` and `prepare_check` do.
@@ -50,8 +50,8 @@ def prepare_again(
 
 
 def verdict_in(artifacts: dict[str, str]) -> ClassCheck | None:
-    """Reads the result of a job that checked applied kernels; None if `artifacts` (name → path) are those of another
-    kind of job. Raises StoreError if the file cannot be read."""
+    """Reads the result of a job that checked applied kernels. Returns None if `artifacts` (name → path) belong to
+    another kind of job. Raises StoreError if the file cannot be read."""
     return read_check(Path(artifacts[CHECK_FILE])) if CHECK_FILE in artifacts else None
 
 
@@ -62,10 +62,11 @@ def _applied(path: Path, class_name: str) -> AppliedClass | None:
 
 
 def prepare_confirm(store: Store, row: JobRow) -> tuple[KernelTask, JobOptions]:
-    """Returns task and options of a job that confirms the best candidate of `row`, with the same text and interpreter.
+    """Returns task and options of a job that confirms the best candidate of the job `row`: it measures the candidate in
+    full, with the same text and interpreter.
 
-    The job is an `optimize` job without a search, so its result can be shown, applied and discarded like that of any
-    other job. Raises UsageError if there is no candidate.
+    The new job is an `optimize` job without a search, so its result can be shown, applied and discarded like that of
+    any other job. Raises UsageError if there is no candidate.
     """
     if row.result is None or "plan.json" not in row.result.artifacts or row.options.freeform is not None:
         raise UsageError(f"job {row.id} has no candidate to measure", f"kernel-assistant show {row.id}")

@@ -1,6 +1,7 @@
-"""A second process that imports the user's file while the search runs; the edited file is timed in it at the end.
+"""Lets a second process import the user's file while the search runs, because the edited file is timed in that process
+at the end.
 
-The process is not a fork of the judge, because the judge has another allocator. If the import fails here, nothing is
+The process is not a fork of the judge, because the judge has another allocator. If the import fails, nothing is
 reported: the file is imported again when it is timed.
 """
 
@@ -33,8 +34,8 @@ class Ahead:
         self._importing: Future[object] | None = None
 
     def begin(self, task: KernelTask, seconds: float = float("inf")) -> None:
-        """Starts a process, waits until it has imported torch, at most `seconds`, and then imports the file of `task`
-        in a thread. The wait is here because importing torch takes processor time."""
+        """Starts a process, waits at most `seconds` until it has imported torch, and then lets it import the file of
+        `task` while this function returns. It waits, because importing torch would disturb measurements."""
         worker = self._worker = WorkerClient(self._python, measuring={})
         worker.start(self._cancel, seconds)
         params = {"task": to_builtins(task)}
@@ -53,8 +54,8 @@ class Ahead:
             yield
 
     def take(self, seconds: float) -> WorkerClient | None:
-        """Waits at most `seconds` for the import. Returns the process, which the caller then owns; None if the import
-        was not started, failed or takes longer."""
+        """Waits at most `seconds` for the import. Returns the process, which the caller must then close; None if the
+        import was not started, failed or takes longer."""
         worker, importing = self._worker, self._importing
         if worker is None or importing is None:
             return None
@@ -74,9 +75,9 @@ class Ahead:
 
 @contextmanager
 def imported_ahead(environment: Environment, task: KernelTask, cancel: threading.Event) -> Iterator[Ahead]:
-    """Yields an `Ahead` that imports the file during the `with` block, if the judge's import took at least SLOW_SECONDS
-    and less than the time for the search; otherwise its `take` returns None. The import pauses while `environment`
-    measures."""
+    """Yields an `Ahead` that imports the file during the `with` block. It does so only if the judge's import took
+    SLOW_SECONDS or more, but less than the time for the search; otherwise its `take` returns None. The import pauses
+    while `environment` measures."""
     ahead = Ahead(environment.worker.python, cancel)
     try:
         seconds = environment.clock.search_seconds()

@@ -1,5 +1,5 @@
 """The last measurement of a job: times the user's file with kernels against the original file. The times include the
-guard and the call of the custom operator."""
+guard (the check before each call of the kernels) and the call of the custom operator."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ TIME_SECONDS = 600.0
 def time_applied(
     environment: Environment, task: KernelTask, result_dir: Path, folder: Path, ahead: Ahead
 ) -> AppliedTiming:
-    """Applies the result in `result_dir` to a copy of the user's file below `folder` and times the copy, in the process
-    of `ahead` if it has imported the file. Raises UsageError if the result cannot be applied, StoreError if writing
-    fails."""
+    """Applies the kernels in `result_dir` to a copy of the user's file below `folder`, and times the copy against the
+    original. Uses the process of `ahead` if it has imported the file. Deletes `folder` afterwards. Raises UsageError if
+    the kernels cannot be applied, StoreError if writing fails."""
     with boundary(StoreError, f"cannot write {folder}"):
         shutil.rmtree(folder, ignore_errors=True)
         source = folder / "source" / Path(task.path).name
@@ -54,8 +54,8 @@ def _evaluation(result_dir: Path) -> Evaluation:
 
 
 def _in_a_plain_worker(environment: Environment, params: dict[str, Any], ahead: Ahead) -> dict[str, Any]:
-    """Calls the method `time_applied` of a worker with the default allocator, which the user's program has too. Returns
-    the answer."""
+    """Calls the method `time_applied` of a worker with PyTorch's default allocator, which the user's program has too.
+    Returns the worker's answer."""
     worker = ahead.take(environment.clock.until_limit()) or WorkerClient(environment.worker.python, measuring={})
     try:
         if not worker.hello:

@@ -1,4 +1,4 @@
-"""A process that loads an applied class as the user's program does, beside the judge's process."""
+"""Checks an applied class in a process that loads it as the user's program does; the judge works in another process."""
 
 from __future__ import annotations
 
@@ -34,13 +34,15 @@ class AppliedProcess:
         self._opening.result()
 
     def check(self, *, timing: bool) -> dict[str, Any]:
-        """Loads the kernels, makes one call, and times it with `timing`. Returns the worker's answer to
-        `check_applied`. Raises WorkerError, UsageError or Cancelled."""
+        """Loads the kernels and makes one call; if `timing` is True, also times it against the original. Returns the
+        worker's answer: a dict with `equal`, `kernel` (whether the kernels ran), `warnings`, `fallbacks` and `row` (the
+        times, or None). Raises WorkerError, UsageError or Cancelled."""
         self.wait()
         return self.worker.call("check_applied", {"timing": timing}, timeout=CHECK_SECONDS, cancel=self._cancel)
 
     def end(self) -> None:
-        """Closes the class; the worker is kept, unless it is still opening the class: then it is killed."""
+        """Closes the class. Keeps the worker for later jobs, except one that is still opening the class: that one is
+        killed."""
         if self._opening is None:
             return
         if not self._opening.done():

@@ -1,4 +1,5 @@
-"""Times of the edited file, and the settings of its guard that follow from them."""
+"""Times of the edited file, and the settings of its guard that follow from them. The guard decides before each call
+whether the kernels or the original code run."""
 
 from __future__ import annotations
 
@@ -26,8 +27,9 @@ _WORDS = {
 
 
 class AppliedRow(Record, frozen=True, kw_only=True):
-    """The times of the class at one size. `name` says how it was called: alone, in a compiled parent, or with unaligned
-    tensors. `speedup` is original time divided by applied time, with its 99.9% interval."""
+    """The times of a class at one size (`dims`: dimension → length; `elements`: of all inputs together). `name` says
+    how it was called: "alone", in a "compiled parent", or with "unaligned" tensors. `speedup` is original time divided
+    by applied time, with its 99.9% interval; `equal`: both gave the same results."""
 
     name: str
     dims: dict[str, int]
@@ -51,10 +53,12 @@ class AppliedRow(Record, frozen=True, kw_only=True):
 
 class AppliedTiming(Record, frozen=True, kw_only=True):
     """All measured rows, and the settings of the guard that follow from them. `worth` is False if applying is no gain.
+    The guard runs the original for inputs with fewer than `min_elements` elements. `compiled_parent` ("kernel" or
+    "original") says what runs if torch.compile compiles the calling module, `unaligned` what a call with unaligned
+    tensors runs: "copy" (the kernels on aligned copies) or "original".
 
-    `kernel_calls` and `fallbacks` (reason → calls) count the calls at the declared size; older files lack them (None
-    and empty). `unaligned` says what a call with unaligned tensors runs: "copy" (the kernels on aligned copies) or
-    "original".
+    `kernel_calls` and `fallbacks` (reason → calls of the original) count calls at the size that the task declares;
+    older files lack them (None and empty).
     """
 
     rows: tuple[AppliedRow, ...]
@@ -79,12 +83,13 @@ class AppliedTiming(Record, frozen=True, kw_only=True):
 
     @property
     def in_file(self) -> Gain:
-        """The verdict on the edited file at the declared size."""
+        """The verdict on the edited file at the size that the task declares."""
         return self.rows[0].verdict
 
     @property
     def shortfall(self) -> str:
-        """A message for users: why applying is no gain (`worth` is False), if there is no `failure`."""
+        """A message for users: the reason why applying is no gain. Valid only if `worth` is False and there is no
+        `failure`."""
         if self.in_file is Gain.unclear:
             return f"it is not clear whether the kernels gain anything in the edited file ({self.summary()})"
         return f"the kernels gain nothing once they are in the file ({self.summary()})"
@@ -115,8 +120,9 @@ class AppliedTiming(Record, frozen=True, kw_only=True):
 def conclude(
     rows: tuple[AppliedRow, ...], kernel_calls: int | None = None, fallbacks: dict[str, int] | None = None
 ) -> AppliedTiming:
-    """Derives the guard's settings from the measured rows. The first row has the declared size, called alone; if it
-    shows no gain, it is the only row. The guard will run the original at smaller sizes where the kernels are slower."""
+    """Derives the guard's settings from the measured rows. The first row has the size that the task declares, called
+    alone; if it shows no gain, it is the only row. At smaller sizes where the kernels are slower, the guard will run
+    the original."""
     alone = [row for row in rows if row.name == "alone"]
     inside = [row for row in rows if row.name == "compiled parent"]
     copied = [row for row in rows if row.name == "unaligned"]
@@ -141,7 +147,8 @@ def conclude(
 
 
 def write_applied(result_dir: Path, timing: AppliedTiming) -> str:
-    """Writes the timing beside the other artifacts. Returns the path."""
+    """Writes the timing to the folder of the job's result, beside its other files. Returns the path. Raises
+    StoreError."""
     path = result_dir / APPLIED_FILE
     with boundary(StoreError, f"cannot write {path}"):
         path.write_bytes(encode(timing))

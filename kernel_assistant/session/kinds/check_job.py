@@ -1,5 +1,5 @@
-"""A job that checks one applied class. It rebuilds the sources, lets the judge verify the rebuilt binary and the one
-that is loaded, then calls and times the file with its kernels."""
+"""A job that checks one class with applied kernels. It compiles the kernels' sources again, lets the judge verify this
+binary and the one that the package loads on this machine, then calls and times the file with its kernels."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def check_applied(
     cancel: threading.Event,
     services: JobServices,
 ) -> OptimizeResult:
-    """Checks the kernels in the folder that `options.applied` names. `task` has the text of the class's file without
-    the kernels."""
+    """Checks the kernels in the folder that `options.applied` names; `task` has the text of the class's file without
+    the kernels. Returns the job's result; the report (ClassCheck) is its artifact `check.json`."""
     started = time.monotonic()
     if options.applied is None:
         raise InternalError("a job to check an applied class came without one")
@@ -211,8 +211,8 @@ class _Check:
         raise _Failed(CheckStatus.stale, f"the plan no longer fits the class: {built[0].message}", "optimize it again")
 
     def _pick(self, rebuilt: Binary) -> str:
-        """Returns the name of the binary that the loader chooses on this machine. If there is none and the options ask
-        for one, verifies `rebuilt` and adds it to the package. Raises _Failed if there is still none."""
+        """Returns the name of the binary that the package loads on this machine. If there is none and the option
+        `build_missing` is set, verifies `rebuilt` and adds it to the package. Raises _Failed if there is still none."""
         answer = self._ask_loader()
         if "problem" in answer and self._wanted.build_missing:
             self._judge(rebuilt, "built anew", profile=False)
@@ -267,8 +267,8 @@ class _Check:
             self._fields["timing"] = evaluation.timing
 
     def _inspect(self) -> None:
-        """Makes one call through the loader and the guard, as in the user's process, and times it if requested. Raises
-        _Failed if the result differs or the guard runs the original."""
+        """Calls the class once through loader and guard, as the user's process does, and times it if the options say
+        so. Raises _Failed if the result differs or the guard runs the original."""
         timed = ", timing it against the file without" if self._wanted.timing else ""
         self._emit(Progress(phase="apply", message=f"calling the file with its kernels{timed}"))
         try:

@@ -1,4 +1,5 @@
-"""Decides what a job that searched reports: its outcome, its offer, and its obstacles. Pure functions."""
+"""Decides what a job with a search reports: its outcome, its offer (whether front ends offer to apply the kernels), and
+its obstacles (reasons why there is no gain). Pure functions."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from kernel_assistant.session.kinds.outcome import OUTCOMES, in_file_offer, meas
 
 @dataclass(frozen=True)
 class Decision:
-    """The outcome of a job, its offer and its obstacles. `gain_over` is the baseline over which the offered candidate
-    gains, "" if there is nothing to apply."""
+    """What a job reports: its outcome, its offer (whether front ends offer to apply the kernels) and its obstacles (why
+    there is no gain). `gain_over` is the baseline that the offered kernels beat, "" if there is nothing to apply."""
 
     outcome: JobOutcome
     offer: Offer = Offer.none
@@ -23,14 +24,15 @@ class Decision:
 
 
 def decide(trajectory: Trajectory, program: ProgramMode, job: str) -> Decision:
-    """Returns the decision that follows from the episode alone, before the edited file is timed. `program` says how the
-    user's program runs the class; `job` is the job's number."""
+    """Returns the decision after the search, before the edited file is timed. `trajectory` is the record of the search;
+    `program` says whether the user's program runs the class eagerly or compiled; `job` is the job's number."""
     offer, over = measured_offer(trajectory.final, program)
     return Decision(outcome_of(trajectory, program), offer, over, obstacles_of(trajectory, job))
 
 
 def in_file(decision: Decision, timing: AppliedTiming, job: str) -> Decision:
-    """Returns the decision after the edited file was timed, where the guard may cost more than the kernels gain."""
+    """Returns the decision after the edited file was timed. There is nothing to apply any more if the guard (the check
+    before each call) costs more than the kernels gain."""
     if timing.worth:
         return decision
     offer = in_file_offer(timing)
@@ -42,8 +44,9 @@ def in_file(decision: Decision, timing: AppliedTiming, job: str) -> Decision:
 def beside_free_wins(
     decision: Decision, final: Evaluation | None, wins: tuple[FreeWin, ...], program: ProgramMode
 ) -> Decision:
-    """Returns the decision after the free wins were timed. If a mode of torch.compile was faster than the default, it
-    becomes one more baseline. If plain float32 is as fast as kernels in a half type, the kernels are no gain."""
+    """Returns the decision after the free wins (speed-ups without kernels) were timed. If a mode of torch.compile was
+    faster than the default mode, it becomes one more baseline. If plain float32 is as fast as kernels in a half type,
+    the kernels are no gain."""
     if not decision.offer.applicable or decision.outcome is JobOutcome.cancelled:
         return decision
     timing = None if final is None else final.timing

@@ -1,5 +1,5 @@
-"""The step after the search that measures free wins, which need no kernel: it decides which are measured, in which
-order and for how long."""
+"""The step after the search that measures free wins: speed-ups without kernels, such as TF32. Decides which ones are
+measured, in which order and for how long."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def reserved_seconds(options: JobOptions) -> float:
 
 
 class FreeWinStep:
-    """Measures the free wins of a task in its environment, after the search. `wins` has the results so far, also if the
+    """Measures the free wins of a task after the search, within `seconds`. `wins` has the results so far, also if the
     user cancels."""
 
     def __init__(self, environment: Environment, seconds: float, emit: Callable[[AnyEvent], None]) -> None:
@@ -47,8 +47,8 @@ class FreeWinStep:
         self.wins: list[FreeWin] = []
 
     def run(self) -> bool:
-        """Measures every applicable change. Returns False if cancelled. Failures are reported in `wins` or by a
-        warning."""
+        """Measures every change that is applicable to the task. Returns False if the user cancelled. Other failures are
+        reported in `wins` or by an event `Warned`."""
         try:
             if self._left() > 0:
                 self._run()
@@ -70,9 +70,9 @@ class FreeWinStep:
         self._together()
 
     def _together(self) -> None:
-        """Measures all changes together that keep the results correct and are not slower, unless exactly these were
-        measured together before. The result replaces that of an earlier, smaller combination, unless it could not be
-        measured."""
+        """Measures the combination of all changes that were measured, keep the results correct and are not slower. Does
+        nothing for fewer than two changes, or if the same combination was measured before. Its result replaces that of
+        an earlier combination, unless it could not be measured."""
         parts = [win for win in self.wins if win.passes and win.measured and not win.loses]
         names = tuple(win.name for win in parts if win.name not in (COMPILE, TOGETHER))
         write = " + ".join(names)
@@ -91,8 +91,8 @@ class FreeWinStep:
         self._emit(FreeWinMeasured(win=win))
 
     def _asked(self, names: tuple[str, ...], weight: float) -> FreeWin | None:
-        """Measures one change, or several together. Returns None if there is no time left or the worker is lost. The
-        expected time is `weight` times that of a compilation."""
+        """Measures the changes `names` together. Returns None if there is no time left or the worker was lost. It is
+        expected to take `weight` times as long as an ordinary compilation."""
         if self._lost or self._left() < weight * self._expected:
             return None
         try:

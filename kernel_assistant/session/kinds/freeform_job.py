@@ -1,4 +1,5 @@
-"""A job that checks a free-form candidate: a ModelNew file or a CUDA-Agent workdir."""
+"""A job that checks a free-form candidate: a Python file with a class `ModelNew` (KernelBench), or a folder in the
+layout of CUDA-Agent."""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ def check_freeform(
     cancel: threading.Event,
     services: JobServices,
 ) -> OptimizeResult:
-    """Evaluates the free-form candidate in `options`: a `verify` job ends after verifying it, a `profile` job also
-    times it."""
+    """Evaluates the free-form candidate in `options` and returns the job's result. A `verify` job ends after verifying
+    the candidate, a `profile` job also times it."""
     started = time.monotonic()
     candidate = candidate_of(options.freeform)
     with (
@@ -86,7 +87,7 @@ def checked(evaluation: Evaluation) -> JobOutcome:
 
 
 def candidate_of(source: FreeformFiles | None) -> ModelCandidate:
-    """Returns the candidate for files that `source_of` made."""
+    """Returns the candidate for files that `source_of` made. Raises InternalError for None."""
     if source is None:
         raise InternalError("a job to check a candidate came without one")
     return ModelCandidate(

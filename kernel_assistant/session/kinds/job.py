@@ -135,8 +135,8 @@ def run_job(
 
 
 class GuardedEmit:
-    """Emits the events of a job. A StoreError of the log is raised, so that the job fails, unless a candidate was
-    confirmed before; then it is only logged."""
+    """Passes the events of a job on to `emit`, which writes them to the log. Raises the StoreError of a failed write,
+    so that the job fails; once a gain is confirmed, only logs it."""
 
     def __init__(self, emit: Emit) -> None:
         self._emit, self._confirmed = emit, False
@@ -174,8 +174,8 @@ class _Run:
         self._spent: Spending | None = None
 
     def optimize(self) -> OptimizeResult:
-        """Searches with the chosen policy, or only confirms the candidate in the options. Returns the job's result.
-        Raises UsageError if kernels could never run in the user's program."""
+        """Searches for kernels with the chosen policy or, if the options contain a candidate, only measures that one in
+        full. Returns the job's result. Raises UsageError if kernels could never run in the user's program."""
         program = self._program()
         refuse_never_run(self._task.class_name, self._environment.facts, program)
         if warning := warning_of_script(self._task, program):
@@ -273,14 +273,15 @@ class _Run:
         )
 
     def _checked(self, candidate: Candidate, evaluation: Evaluation) -> Decision:
-        """Returns the decision of a job that checked one candidate. Such a job does not time the edited file."""
+        """Returns the decision (outcome, offer, obstacles) of a job that checked one candidate. Such a job does not
+        time the edited file."""
         episode = of_candidate(self._task, candidate, evaluation, StopReason.finished, 0.0)
         offer, over = measured_offer(evaluation)
         return Decision(checked(evaluation), offer, over, obstacles_of(episode, self._services.job))
 
     def _in_file(self, decision: Decision, artifacts: dict[str, str], ahead: Ahead) -> Decision:
-        """Times the edited file if the decision offers something to apply, and adds the written files to `artifacts`.
-        Returns the decision after that."""
+        """Times the edited file if `decision` offers something to apply, and adds the written files to `artifacts`
+        (name → path). Returns the new decision."""
         if not decision.offer.applicable or decision.outcome is JobOutcome.cancelled:
             return decision
         try:
@@ -344,8 +345,8 @@ class _Run:
         *,
         shipped: bool = True,
     ) -> dict[str, str]:
-        """Writes the result's files, and returns name → path. With `shipped`, binaries for other architectures are
-        built too."""
+        """Writes the files of the result, and returns a dict: name → path. If `shipped` is True, binaries for other
+        architectures are built too."""
         built = candidate is not None and evaluation is not None and evaluation.correct
         folder = self._services.folder / "result"
         files = result_files(

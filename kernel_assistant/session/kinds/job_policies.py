@@ -1,4 +1,5 @@
-"""The policies of a job's episode: the generator, conversations with a model, or a model followed by the generator."""
+"""The policies (authors of candidates) of one job: the generator, conversations with a language model, or a model
+followed by the generator."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ GENERATOR = "generator"
 
 
 class JobPolicies:
-    """The policies of one job, in phases, and the environment that they share. `close` releases the model clients."""
+    """The policies of one job and the environment that they share. They run in phases, one after another, each with a
+    budget. `close` releases the model clients."""
 
     def __init__(
         self,
@@ -66,8 +68,8 @@ class JobPolicies:
         return None if self._bill is None else self._bill.spent
 
     def phases(self, seconds: float) -> list[Phase]:
-        """Returns the phases in order; the search as a whole may take `seconds`. Raises MissingError or UsageError if a
-        model is required but cannot be used."""
+        """Returns the phases of the search in order. `seconds` is the time limit of the whole search. Raises
+        MissingError or UsageError if a model is required but cannot be used."""
         connection = self._connection()
         earlier = self._services.resume_steps
         if connection is None:
@@ -90,7 +92,7 @@ class JobPolicies:
         return [model, Phase((self._generator(),), self._generators_budget(seconds), rest, says)]
 
     def keep(self, trajectory: Trajectory) -> None:
-        """Stores the conversations with the stop reason of the episode."""
+        """Stores the messages of all conversations with models, with the stop reason of `trajectory`."""
         for policy in self._open:
             policy.keep(trajectory.stop_reason.value)
 
@@ -99,8 +101,8 @@ class JobPolicies:
             policy.close()
 
     def _connection(self) -> ModelConnection | None:
-        """Connects to the model and opens its bill. Returns None if only the generator is used: because the user chose
-        it or, with the policy "auto", because no model can be used."""
+        """Connects to the model and prepares the account of its cost. Returns None if only the generator is used:
+        because the user chose it or, with the policy "auto", because no model can be used."""
         if self._options.policy == GENERATOR:
             return None
         if self._options.policy == "auto" and not has_model(self._options, self._services):
@@ -117,8 +119,8 @@ class JobPolicies:
             return None
 
     def _opened_bill(self, connection: ModelConnection) -> Bill:
-        """Returns the bill of the model, which starts with the requests and tokens that the job spent before a crash.
-        Raises UsageError if the user limits the money and no price is known."""
+        """Returns the account of the model's cost, which starts with the requests and tokens that the job spent before
+        a crash. Raises UsageError if the user limits the money and no price is known."""
         options = self._options
         price = price_of(find(connection.word, self._services.settings), options.price, options.money)
         earlier = [
@@ -203,7 +205,8 @@ def _is_generators(step: Step) -> bool:
 
 
 class StoredPolicy:
-    """Wraps a policy: before each new action, stores the steps that have finished since the last one."""
+    """Wraps a policy and stores the episode's steps: at each call of `step`, those that have finished since the last
+    call."""
 
     def __init__(self, policy: Policy, store: Store, job: str) -> None:
         self._policy = policy
@@ -223,7 +226,8 @@ class StoredPolicy:
 
 
 class StoredConversation(StoredPolicy):
-    """Wraps a conversation, and stores its messages at every step. `number` counts the job's conversations from 0."""
+    """Wraps a conversation with a model, and stores its messages after every step. `number` counts the job's
+    conversations from 0."""
 
     def __init__(self, policy: ModelPolicy, store: Store, job: str, number: int) -> None:
         super().__init__(policy, store, job)

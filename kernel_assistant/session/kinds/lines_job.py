@@ -1,4 +1,4 @@
-"""A job that times the lines of a module's forward, and functions that find its result."""
+"""A job that times each source line of a module's forward, and functions that read its result."""
 
 from __future__ import annotations
 

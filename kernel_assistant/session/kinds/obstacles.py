@@ -1,4 +1,5 @@
-"""Explains why a job has no result: which check failed, where, and what the user can try. Pure functions."""
+"""Explains by obstacles why a job has no confirmed gain. An obstacle names the check that failed, where it failed, and
+what the user can try. Pure functions."""
 
 from __future__ import annotations
 
@@ -49,8 +50,8 @@ NEXT_STEPS = {
 
 
 def obstacles_of(trajectory: Trajectory, job: str) -> tuple[Obstacle, ...]:
-    """Returns what kept an episode from a confirmed gain, the most direct obstacle first; () if the full tier gave a
-    clear verdict on both baselines, or the user cancelled the job."""
+    """Returns the obstacles that kept an episode from a confirmed gain, the most direct one first. Returns () if the
+    measurement in the full tier gave a clear verdict on both baselines, or if the user cancelled the job."""
     if trajectory.stop_reason is StopReason.cancelled:
         return ()
     if confirmed(trajectory.final):
@@ -104,7 +105,7 @@ def place_of_failure(evaluation: Evaluation) -> str:
 
 
 def _endings(trajectory: Trajectory, job: str) -> list[Obstacle]:
-    """Returns why the episode ended without a result, apart from failed candidates: unsupported operators, a broken
+    """Returns the obstacles that ended the episode, apart from failed candidates: unsupported operators, a broken
     policy or environment, a model without progress, a best candidate that was not confirmed."""
     reason = trajectory.stop_reason
     obstacles = [
@@ -226,8 +227,8 @@ def _evaluations(trajectory: Trajectory) -> list[Evaluation]:
 def _kinds(
     evaluations: list[Evaluation],
 ) -> list[tuple[tuple[Tier, Stage, Outcome], int, int, Evaluation]]:
-    """Returns the kinds of failures, the most frequent first. Each entry has the kind (tier, stage and outcome), the
-    number of failures, the number of all evaluations of the tier, and the first failed evaluation."""
+    """Returns the kinds of failures, the most frequent first, as (kind, number of failures, number of all evaluations
+    in this tier, first failed evaluation). A kind is (tier, stage, outcome)."""
     failed = [one for one in evaluations if not one.correct]
     counted = Counter((one.tier, one.stage, one.outcome) for one in failed)
     tiers = Counter(one.tier for one in evaluations)

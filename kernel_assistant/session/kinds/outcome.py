@@ -1,4 +1,5 @@
-"""Derives the outcome of a job from a finished episode. Gains count only if they are confirmed in the full tier."""
+"""Derives the outcome of a job from the record of its finished search. A gain counts only if a measurement in the full
+tier confirmed it."""
 
 from __future__ import annotations
 
@@ -35,8 +36,8 @@ NOT_REFUTED = (Outcome.correct, Outcome.inconclusive, Outcome.crashed, Outcome.h
 
 
 def outcome_of(trajectory: Trajectory, program: ProgramMode = ProgramMode.unknown) -> JobOutcome:
-    """Returns the outcome of an episode. A confirmed gain counts for every stop reason except a cancellation by the
-    user."""
+    """Returns the outcome of a search. A confirmed gain counts for every stop reason except a cancellation by the user.
+    `program` says whether the user's program runs the class eagerly or compiled."""
     if trajectory.stop_reason is StopReason.cancelled:
         return JobOutcome.cancelled
     if trajectory.stop_reason is StopReason.at_limit and not measured_offer(trajectory.final, program)[0].applicable:
@@ -51,15 +52,16 @@ def outcome_of(trajectory: Trajectory, program: ProgramMode = ProgramMode.unknow
 
 
 def confirmed(evaluation: Evaluation | None) -> bool:
-    """Whether this evaluation timed a correct candidate."""
+    """Whether this evaluation has timed a candidate and found it correct."""
     return evaluation is not None and evaluation.correct and evaluation.stage is Stage.profile
 
 
 def measured_offer(
     evaluation: Evaluation | None, program: ProgramMode = ProgramMode.unknown, wins: tuple[FreeWin, ...] = ()
 ) -> tuple[Offer, str]:
-    """Returns the offer of a confirmed candidate, and the baseline over which it gains ("" if there is none). `program`
-    says how the user's program runs the class; `wins` may add baselines."""
+    """Returns the offer (whether front ends offer to apply the candidate), and the baseline over which it gains ("" if
+    there is none). `program` says whether the user's program runs the class eagerly or compiled; a faster mode of
+    torch.compile among `wins` becomes one more baseline."""
     timing = evaluation.timing if evaluation is not None and confirmed(evaluation) else None
     if timing is None:
         return Offer.none, ""
@@ -79,8 +81,8 @@ def is_inconclusive(evaluation: Evaluation | None) -> bool:
 
 
 def in_file_offer(timing: AppliedTiming) -> Offer:
-    """Returns the offer for kernels that are faster by themselves but not worth applying in the edited file: unclear or
-    none."""
+    """Returns the offer for kernels that are faster by themselves but not worth applying in the edited file: `unclear`
+    if the times in the file may still show a gain, else `none`."""
     unclear = not timing.failure and timing.in_file is Gain.unclear
     return Offer.unclear if unclear else Offer.none
 
@@ -93,8 +95,8 @@ def of_candidate(
     seconds: float,
     broken: str = "",
 ) -> Trajectory:
-    """Returns the trajectory of a job that only evaluated one candidate. `evaluation` is None if that was interrupted;
-    `broken` is the cause if the worker was lost."""
+    """Returns the record of a job that evaluated only one candidate. `evaluation` is None if the evaluation was
+    interrupted. `broken` is the reason if the worker was lost, else "". `seconds` is the duration of the evaluation."""
     evaluations = () if evaluation is None else (evaluation,)
     step = Step(
         turn=1,
@@ -117,7 +119,7 @@ def of_candidate(
 
 
 def is_unconfirmed(result: OptimizeResult) -> bool:
-    """Whether another evaluation of the best candidate in the full tier may show a gain that is not confirmed yet."""
+    """Whether the best candidate may still have a gain that another measurement in the full tier could confirm."""
     open_ended = result.outcome in (JobOutcome.inconclusive, JobOutcome.cancelled, JobOutcome.failed)
     return (result.best is None or open_ended) and not result.applicable and "plan.json" in result.artifacts
 

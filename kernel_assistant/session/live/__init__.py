@@ -1,2 +1,2 @@
-"""The Python functions of the package, for callers with a live module: `optimize` makes a task of it, `accelerated`
-runs kernels in the caller's process."""
+"""The Python functions of the package, for callers that have an `nn.Module` instance in memory: `optimize` finds
+kernels for it, `accelerated` runs a copy of it with kernels in the caller's process."""

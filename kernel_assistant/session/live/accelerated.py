@@ -1,7 +1,7 @@
 """`kernel_assistant.accelerated(module, result)`: uses the kernels of a job in the caller's process; edits no file.
 
-The class does not change. A copy of the module gets a derived class whose `forward` begins with the guard and the
-kernels of an applied file; a call that the guard refuses runs the original code.
+The class does not change. A copy of the module gets a derived class. Its `forward` checks the call (the guard) and then
+runs the kernels; a call that the guard refuses runs the original code.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`kernel_assistant.optimize(module, inputs)`: makes a task of a live module and waits for its job.
+"""`kernel_assistant.optimize(module, inputs)`: makes a task from a module instance, submits a job and waits for it.
 
-The constructor arguments of an instance are not known. So the task contains the instance itself and one call, in the
-form of a scan's recording. The kernels get the parameters of the caller's module.
+The constructor arguments of an instance are not known. So the task contains the pickled instance itself and one call,
+in the file format of a scan's recording. The kernels get the parameters of the caller's module.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ def _recording(folder: Path, module: bytes, call: bytes, origin: ClassOrigin) ->
 
 
 def _own_folders() -> list[str]:
-    """Returns the caller's import path without the folders of the standard library and of installed packages, which
-    the worker has too."""
+    """Returns the folders of the caller's import path, without those of the standard library and of installed packages:
+    the worker has these too, because it runs the same interpreter."""
     theirs = tuple(f"{prefix}{os.sep}" for prefix in (sys.prefix, sys.base_prefix))
     return [
         entry

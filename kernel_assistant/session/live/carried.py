@@ -1,4 +1,5 @@
-"""Copies a class of a live session, with everything that it needs, into the text of a Python module.
+"""Copies a class that was typed into a notebook or a prompt, with everything that it needs, into the text of a Python
+module.
 
 Classes and functions are copied as they were typed, as are imports that a cell contains; a name with a plain value
 becomes an assignment of that value. The newest definition of each name is used, in whatever order the cells ran.
@@ -38,10 +39,10 @@ class _Obstacle:
 
 
 def carried(class_name: str, others: Iterable[str], module_class: type) -> str:
-    """Returns the text of a module that defines `class_name` and `others` of the session, with everything that they
-    use.
+    """Returns the text of a module that defines the classes and functions `class_name` and `others` of the session,
+    with everything that they use.
 
-    What only the `__init__` of a subclass of `module_class` uses may be missing, since the instances are constructed
+    Names that only the `__init__` of a subclass of `module_class` uses may be missing, since the instances exist
     already. Raises a UsageError that names everything that cannot be copied.
     """
     carrier = _Carrier(main_names(), module_class)

@@ -45,7 +45,8 @@ def is_of_session(cls: type) -> bool:
 
 
 def where() -> str:
-    """Describes the session in words, with the path of the notebook if its front end provides the path."""
+    """Describes the session in words, such as "an IPython session"; names the path of a notebook if its front end
+    provides the path."""
     notebook = main_names().get("__vsc_ipynb_file__") or os.environ.get("JPY_SESSION_NAME")
     if notebook:
         return f"the notebook {notebook}"

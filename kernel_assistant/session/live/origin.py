@@ -1,4 +1,5 @@
-"""Finds where a live module's class was written: in a file, or in the session into which it was typed."""
+"""Finds where the class of a module instance was written: in a file, or in the session (notebook or prompt) into which
+it was typed."""
 
 from __future__ import annotations
 
@@ -24,9 +25,9 @@ _KEEPS = (3, 13)
 
 @dataclass(frozen=True)
 class ClassOrigin:
-    """The file and text of a class. `module` is the class's module as a pickle names it. For a class typed into a
-    session, `session` describes the session, and `path` and `text` are those of a file that this package wrote; for a
-    class in a file of the user, `session` is ""."""
+    """The file and text of a class. `module` is the module name that pickle writes for the class. For a class in a file
+    of the user, `session` is "". For a class that was typed into a session, `session` describes it, and `path` and
+    `text` are those of a file that this package wrote."""
 
     path: Path
     text: str
@@ -70,7 +71,8 @@ def origin_of(cls: type, module_class: type, state: Path, others: Iterable[str] 
 
 
 def keep(folder: Path, name: str, content: bytes) -> None:
-    """Writes the file `name` in `folder`, readable for this user only, unless it exists. Raises StoreError."""
+    """Writes `content` to the file `name` in `folder`, readable for this user only; does nothing if the file exists.
+    Raises StoreError."""
     path = folder / name
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -1,1 +1,1 @@
-"""Texts about jobs, results and classes, which all front ends show."""
+"""Texts that describe jobs, results and classes to users, the same in all front ends."""

@@ -1,5 +1,5 @@
-"""Reads the state of a file's classes from its applied packages: whether kernels are applied, whether they are stale,
-and how many calls they served."""
+"""Reads the state of a file's classes from the packages of kernels beside it: whether kernels are applied, whether the
+class was edited since, and how many calls the kernels served."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def states_of(
 
 
 def _unused(path: Path, decorated: list[str]) -> list[str]:
-    """Returns classes with kernels in the package but no decorator in the text. An editor's own undo leaves such
-    classes."""
+    """Returns the classes that have kernels in the package but no decorator in the text. Such a class remains if the
+    user takes the lines back with the editor's own undo."""
     try:
         manifest = read_manifest(path.parent / package_name(path.stem))
     except KernelAssistantError:
@@ -65,8 +65,8 @@ def _unused(path: Path, decorated: list[str]) -> list[str]:
 
 
 def _applied(path: Path, decorated: list[str]) -> tuple[dict[str, AppliedClass | None], str]:
-    """Returns class → applied class for each decorated class, None if its package is missing or cannot be read; and the
-    reason why it cannot be read, or ""."""
+    """Returns a dict and a reason. The dict maps each decorated class to its applied class; to None if its package is
+    missing or cannot be read. The reason says why it cannot be read; "" if there is no such error."""
     classes: dict[str, AppliedClass | None] = dict.fromkeys(decorated)
     problem = ""
     if decorated and (path.parent / package_name(path.stem)).is_dir():
@@ -93,8 +93,8 @@ def _replaced(path: Path, projects: Iterable[Path]) -> tuple[dict[str, AppliedCl
 
 
 def _lost(path: Path, text: str, name: str, problem: str) -> str:
-    """Returns a message: why the kernels cannot be read, and what happens now. Usually the original runs, but a file
-    with the lines of an older version cannot be imported."""
+    """Returns a message for users: why the kernels cannot be read, and what runs instead. Usually that is the original;
+    but a file with lines that an older version wrote cannot be imported."""
     package = package_name(path.stem)
     missing = not is_installed(path) and not (path.parent / package).is_dir()
     what = f"{package} is missing" if missing else problem or "its kernels cannot be read"

@@ -14,8 +14,8 @@ from kernel_assistant.session.scanning.program import run_here
 
 @dataclass(frozen=True)
 class CallCounts:
-    """The calls of one class of a package: its kernels served `kernel` of them, the original those in `fallbacks`
-    (reason → number). `unused` is the reason why kernels could not be loaded; then nothing is counted."""
+    """The number of calls of one class of a package. The kernels served `kernel` calls; the original served those in
+    `fallbacks` (reason → number). `unused` says why the kernels could not be loaded; then no call is counted."""
 
     package: Path
     class_name: str

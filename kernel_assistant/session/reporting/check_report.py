@@ -1,4 +1,4 @@
-"""The report of `check` on applied classes, and its exit code."""
+"""The report of the command `check` on classes with applied kernels, and the exit code of the command."""
 
 from __future__ import annotations
 
@@ -51,11 +51,12 @@ class AppliedRecord(Record, frozen=True, kw_only=True):
 
 
 class ClassCheck(Record, frozen=True, kw_only=True):
-    """The report on one class. Fields that checks after the first failed one would fill are empty.
+    """The report on one class. Fields of later checks are empty after the first check that failed.
 
-    `applied` compares the file with and without its kernels at the declared size; `timing` is the judge's timing of the
-    loaded binary; `added` names a binary that was built and added. If the status is `cannot_run`, `exit_code` is that
-    of the error.
+    `recorded` has the facts from the time of applying. `binary` is the file that is loaded on this machine, `rebuilt`
+    the result of compiling again ("built", "compile error" or "refused"), `added` a binary that was added. `applied`
+    compares the file with and without its kernels at the declared size; `timing` is the judge's timing of the loaded
+    binary. `exit_code` is that of the error if the status is `cannot_run`.
     """
 
     name: str

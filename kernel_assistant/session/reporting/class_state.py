@@ -73,8 +73,8 @@ def newest_jobs(rows: Iterable[JobRow]) -> dict[str, JobRow]:
 
 
 def unconfirmed_jobs(rows: Iterable[JobRow]) -> dict[str, str]:
-    """Returns class → number of its newest search for kernels, if the candidate of this job is unconfirmed. Cancelled
-    jobs are not skipped."""
+    """Returns class → number of its newest search for kernels, for each class where another full measurement of this
+    job's candidate may show a gain. `rows` are sorted newest first; cancelled jobs count too."""
     jobs: dict[str, str] = {}
     for row in rows:
         if row.options.kind is JobKind.optimize and row.result is not None:
@@ -92,7 +92,8 @@ def applicable_jobs(rows: Iterable[JobRow]) -> dict[str, JobRow]:
 
 
 def of_job(row: JobRow, text: str) -> ClassState:
-    """Returns the state of a class from one of its jobs and the file's current `text`, without applied kernels."""
+    """Returns the state of a class from one of its jobs and the file's current `text`. The fields about applied kernels
+    keep their defaults."""
     result = row.result
     return ClassState(
         job=row.id,

@@ -1,4 +1,5 @@
-"""Gains of free wins in earlier jobs; front ends mention them in hints before a job has run."""
+"""Gains that earlier jobs measured for free wins (speed-ups without kernels, such as TF32). Front ends mention them in
+hints before a job has run."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ _MOST = 200
 
 
 def machine_here(settings: Settings) -> DeviceTraits:
-    """Returns what hints need to know about the device for jobs. Does not create a state folder. Raises StoreError."""
+    """Returns the facts about the device for jobs that hints depend on; all empty if there is no device. Does not
+    create a state folder. Raises StoreError."""
     try:
         facts = detect(settings.target)
     except MissingError:

@@ -1,4 +1,4 @@
-"""The state of a job, computed from its events. Every front end shows a job from this state. Pure."""
+"""The state of a job, computed from its events, for front ends that show a job. Pure functions."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     `seq` is the number of the last event. `began` is the time of the first event, `now` the latest time of an event,
     `searching` the time at which the search began; all in seconds since the epoch, or 0 if not reached yet.
     `percent_begun` is the percentage at which the furthest phase so far begins. `latest` has the newest event of each
-    class, oldest first. `judged` maps each candidate to whether its last evaluation was correct. `best_baseline` is the
-    baseline that was known when the best candidate was found; `spent` is the cost of models so far.
+    event class, oldest first. `judged` maps the hash of each candidate to whether its last evaluation was correct.
+    `best_baseline` is the baseline that was known when the best candidate was found; `spent` is the cost of models so
+    far.
     """
 
     job: str = ""
@@ -93,7 +94,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def unseen(view: JobView, events: Iterable[AnyEvent]) -> list[AnyEvent]:
-    """Returns the `events` that are not in `view` yet. Some events come twice if a client attaches a second time."""
+    """Returns the `events` that `view` does not contain yet. Some events come twice if a client attaches to the job
+    again."""
     new: list[AnyEvent] = []
     seq = view.seq
     for event in events:

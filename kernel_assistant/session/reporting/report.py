@@ -1,4 +1,4 @@
-"""The facts of a result in the order in which every front end shows them."""
+"""Lists the facts of a result in the order in which every front end shows them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Texts about the result of a job, its verdicts, its offer and its obstacles, for all front ends."""
+"""Describes the result of a job to users: the verdict over each baseline, what to apply, and the obstacles (reasons why
+there is no gain)."""
 
 from __future__ import annotations
 
@@ -38,8 +39,8 @@ def verdict(result: OptimizeResult) -> str:
 
 
 def verdicts(result: OptimizeResult) -> list[tuple[str, str]]:
-    """Returns (label, text) for the verdict over each baseline, torch.compile first, and for what they mean for the
-    user's program. Empty for results of older versions."""
+    """Returns (label, text) rows: the verdict over each baseline, torch.compile first, and a row for the user's program
+    if the candidate gains over eager PyTorch alone. Empty for results of older versions."""
     if result.best is None or result.vs_eager is Gain.unknown:
         return []  # an older document, without both intervals
     rows = [(f"over {name}", of_gain(*each)) for name, each in _figures(result).items() if each[0] is not Gain.unknown]
@@ -59,7 +60,7 @@ def of_gain(gain: Gain, speedup: float | None, bounds: Bounds) -> str:
 
 
 def of_program(result: OptimizeResult) -> str:
-    """Describes what a gain over only one of the baselines means for the user's program; "" for any other result."""
+    """Describes what a gain over eager PyTorch alone means for the user's program; "" for any other result."""
     compiled = result.program is ProgramMode.compiled
     if compiled and result.vs_compile is not Gain.faster and result.vs_eager is Gain.faster:
         return f"it runs the class inside torch.compile (as a scan saw it), and {_other_words(result)}"
@@ -82,14 +83,15 @@ def _other_words(result: OptimizeResult) -> str:
 
 
 def apply_title(offer: Offer, gain_over: str) -> str:
-    """Returns the title of a front end's action that applies kernels, for an offer and the baseline that they beat."""
+    """Returns the title of the button or action that applies kernels, such as `Apply (torch.compile alone gives more)`.
+    `gain_over` is the baseline that the kernels beat."""
     other = OVER_COMPILE if gain_over == OVER_EAGER else OVER_EAGER
     return f"Apply ({other} alone gives more)" if offer is Offer.possible else "Apply"
 
 
 def outcome_with_figure(result: OptimizeResult) -> str:
-    """Returns the outcome in words, with the speed-up if there is something to apply; without a gain, the speed-up
-    would seem to contradict the outcome."""
+    """Returns the outcome in words, followed by the speed-up if there is something to apply. Without a gain the
+    speed-up is left out, because it would seem to contradict the outcome."""
     words = result.outcome.value.replace("_", " ")
     best = result.best
     if best is None or not result.applicable or result.headline is None:
@@ -136,7 +138,8 @@ def obstacle_rows(result: OptimizeResult) -> list[tuple[str, str]]:
 
 
 def in_float32(result: OptimizeResult) -> FreeWin | None:
-    """Returns the free win that runs the module in float32, if it makes the kernels unnecessary; else None."""
+    """Returns the free win (a change without kernels) that runs the module in float32, if it makes the kernels
+    unnecessary; else None."""
     return float32_win(result.free_wins, result.best.speedup_vs_compile if result.best is not None else None)
 
 

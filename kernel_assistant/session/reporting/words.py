@@ -52,7 +52,7 @@ def time_left(ends: float, now: float) -> str:
 
 
 def of_baseline(event: BaselineMeasured) -> str:
-    """Describes the times of the reference in one line."""
+    """Describes the times of the reference (the user's module in PyTorch) in one line."""
     parts = [f"eager {milliseconds(event.eager_ms)}", f"torch.compile {milliseconds(event.compile_ms)}"]
     if event.floor_ms:
         parts.append(f"roofline floor {milliseconds(event.floor_ms)}")
@@ -124,7 +124,8 @@ def _calls(residual: Sequence[str]) -> str:
 
 
 def of_roofline(timing: Timing) -> str:
-    """Describes the time relative to the roofline; "" if the device's bandwidth is not known."""
+    """Describes how near the time is to the lower bound (roofline), such as `80% of the roofline`; "" if the device's
+    bandwidth is not known."""
     return f"{timing.roofline:.0%} of the roofline" if timing.roofline else ""
 
 
@@ -167,7 +168,7 @@ def named(win: FreeWin) -> str:
 
 
 def of_free_win(win: FreeWin) -> str:
-    """Describes one free win in one line."""
+    """Describes one free win (a speed-up that needs no kernel) in one line."""
     if not win.measured:
         return f"{named(win)} {win.note}"
     gain = f"{times(win.speedup_vs_eager)} eager" if win.name == COMPILE else f"{times(win.speedup_vs_compile)} compile"
@@ -175,7 +176,8 @@ def of_free_win(win: FreeWin) -> str:
 
 
 def against_free_wins(result: OptimizeResult) -> list[tuple[str, bool]]:
-    """Compares the kernel with the best free win, and with TF32 even if TF32 changes results.
+    """Compares the kernel with the best free win (a speed-up that needs no kernel), and with TF32 even if TF32 changes
+    results.
 
     Returns for each comparison a line of text, and whether the free win makes the kernel unnecessary.
     """

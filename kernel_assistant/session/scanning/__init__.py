@@ -1,1 +1,2 @@
-"""Scans: running the user's program under the recorder, and ranking its module classes."""
+"""Scans: run the user's program under a recorder, which times the calls of its modules and keeps their inputs, and rank
+its module classes."""

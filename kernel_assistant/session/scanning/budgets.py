@@ -1,4 +1,5 @@
-"""Divides the budget for a class among the jobs of its configurations. Pure functions."""
+"""Divides the time budget for a class among the jobs of its configurations (modules and kinds of inputs that a scan
+recorded). Pure functions."""
 
 from __future__ import annotations
 

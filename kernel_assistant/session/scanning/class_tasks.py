@@ -1,4 +1,5 @@
-"""The jobs of a scanned class: one job for each configuration, each with its part of the budget and of the money."""
+"""Prepares the jobs of a scanned class: one job for each configuration (a module with its kind of inputs), each with
+its share of the time budget and of the money."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def class_tasks(scan: Scan, row: ScannedClass, settings: Settings) -> list[Confi
 
 
 def as_document(part: ConfigurationGain) -> dict[str, Any]:
-    """Returns the result of one configuration as a dict for JSON."""
+    """Returns the result of one configuration's job as a dict for JSON; speed-ups are None if no candidate was
+    confirmed."""
     best = part.result.best if part.result is not None else None
     return {
         "number": part.number,

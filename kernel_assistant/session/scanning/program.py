@@ -1,4 +1,5 @@
-"""Runs the command of a scan as the user would, with the recorder on its import path."""
+"""Runs the command of a scan as the user would, with our recorder on its import path. The recorder times the calls of
+modules and keeps their inputs."""
 
 from __future__ import annotations
 
@@ -24,9 +25,9 @@ _START = Path(kernel_assistant.__file__).parent / "worker" / "recording" / "star
 
 @dataclass(frozen=True)
 class ProgramRun:
-    """One run of a command: its exit code (128 + the signal that ended it), and (folder, recording) of each process;
-    the process with most time in modules comes first. `reached` counts the Python processes that loaded the
-    recorder."""
+    """One run of a command. `exit_code` is 128 + the signal if a signal ended it; `seconds` is the whole time.
+    `recordings` has (folder, recording) of each process, the process with most time in modules first. `reached` counts
+    the Python processes that loaded the recorder."""
 
     exit_code: int
     seconds: float
@@ -49,9 +50,9 @@ def run_program(command: tuple[str, ...], folder: Path, *, children: bool, quiet
 
 
 def time_program(command: tuple[str, ...], where: str, folder: Path, environment: dict[str, str]) -> ProgramRun:
-    """Runs `command` in the folder `where` and times its outermost calls of modules; keeps no inputs and discards the
-    program's output. The recording goes to `folder`. `environment` has variables to add. Raises as `run_program`
-    does."""
+    """Runs `command` in the folder `where` and times those calls of modules that no other module makes; keeps no inputs
+    and discards the program's output. The recording goes to `folder`. `environment` has variables to add. Raises as
+    `run_program` does."""
     folder.mkdir(mode=0o700)
     began = time.monotonic()
     own = {**_recording(folder, children=False), "KERNEL_ASSISTANT_SCAN_OUTERMOST": "1", **environment}

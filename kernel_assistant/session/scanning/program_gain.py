@@ -68,8 +68,8 @@ class ClassGain:
 
 
 def worth_most(scan: Scan, count: int) -> tuple[ScannedClass, ...]:
-    """Returns the `count` classes with recorded inputs in which kernels could save most time. Raises UsageError if
-    there is no such class."""
+    """Returns at most `count` classes with recorded inputs, those in which kernels could save most time. Raises
+    UsageError if there is no such class."""
     rows = [row for row in scan.classes if row.folder and not row.problem and row.saved_seconds > 0]
     if not rows:
         raise UsageError(

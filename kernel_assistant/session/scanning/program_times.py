@@ -33,9 +33,9 @@ class Interval:
 
 @dataclass(frozen=True)
 class TimedRun:
-    """One run of the program. `wall` is its whole time in seconds. `seconds` is the time of one round of the program's
-    loop, without warm-up; for a program without a loop, the time from its first call of a module to the end of its last
-    one."""
+    """One run of the program. `wall` is its whole time in seconds. `seconds` is the time of one iteration of the
+    program's main loop, without warm-up; for a program without a loop, the time from its first call of a module to the
+    end of its last one. `counts` says which calls the kernels served."""
 
     exit_code: int
     wall: float
@@ -57,7 +57,7 @@ class ProgramTimes:
 
     @property
     def speedup(self) -> Interval:
-        """The speed-up of the calls of modules by the kernels: the median over the pairs, with its interval."""
+        """The speed-up that the kernels give to the calls of modules: the median over the pairs, with its interval."""
         return median_interval([one.seconds / two.seconds for one, two in self._pairs])
 
     @property
@@ -72,7 +72,7 @@ class ProgramTimes:
 
     @property
     def difference(self) -> str:
-        """Why the runs may not have done the same work, "" if there is no sign of that."""
+        """The reason why the runs may not have done the same work; "" if there is no sign of that."""
         runs = (*self.without, *self.with_kernels)
         codes = sorted({run.exit_code for run in runs})
         if len(codes) > 1:
@@ -91,8 +91,7 @@ class ProgramTimes:
 
 def measure_program(scan: Scan, pairs: int, told: Callable[[int, TimedRun, TimedRun], None]) -> ProgramTimes:
     """Runs the program of a scan `pairs` times without and `pairs` times with kernels; the order within a pair
-    alternates. After each pair, calls `told` with its number (from 1), the run without kernels and the run with
-    kernels.
+    alternates. After each pair, calls `told(number, without, with_kernels)`, where `number` counts from 1.
 
     Raises UsageError if the program calls no module, or no class with kernels; Cancelled if Ctrl-C ended it.
     """

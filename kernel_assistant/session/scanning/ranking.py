@@ -17,7 +17,7 @@ from kernel_assistant.records.scan import (
 
 @dataclass(frozen=True)
 class RooflineBandwidth:
-    """The measured memory bandwidth of a device: `bandwidth` in bytes/s, 0 if unknown. It does not limit calls that
+    """The measured memory bandwidth of a device: `bandwidth` in bytes/s, 0 if unknown. It is no limit for calls that
     move less than twice `cache_bytes`, because their data may be in the cache."""
 
     bandwidth: float = 0.0
@@ -25,8 +25,8 @@ class RooflineBandwidth:
 
 
 def rank(recording: Recording, ceiling: RooflineBandwidth) -> tuple[ScannedClass, ...]:
-    """Returns the classes that spend time outside the modules inside them, sorted by the seconds that kernels could
-    save (most first), then by their own time."""
+    """Returns the classes sorted by the seconds that kernels could save, most first, then by their own time. A class's
+    own time is that of its calls without the modules inside it; classes without own time are left out."""
     rows = [_row(cls, recording.counted_seconds, ceiling) for cls in recording.classes if not cls.container]
     rows = [row for row in rows if row.share_seconds > 0]
     return tuple(sorted(rows, key=lambda row: (-row.saved_seconds, -row.share_seconds, row.key)))
@@ -97,8 +97,8 @@ def _is_usable(signature: RecordedSignature) -> bool:
 
 
 def _traffic(cls: RecordedClass, ceiling: RooflineBandwidth) -> float:
-    """Returns the seconds that the device needs to move inputs, parameters and outputs of all calls once. Calls whose
-    data may stay in the cache count as 0."""
+    """Returns the seconds that the device needs to read inputs and parameters and to write outputs of all calls, each
+    once. Calls whose data may stay in the cache count as 0."""
     if not ceiling.bandwidth:
         return 0.0
     moved, seconds = 0, 0.0
@@ -113,16 +113,18 @@ def _traffic(cls: RecordedClass, ceiling: RooflineBandwidth) -> float:
 
 
 def _configuration(cls: RecordedClass) -> RecordedConfiguration | None:
-    """Returns the configuration that took most time, among those with a call that can be repeated; if there are none,
-    among those that were kept; else among all. None if the class has no configurations."""
+    """Returns the configuration (instances of a class with equal parameter shapes) that took most time: among those
+    with a call that can be repeated; if there are none, among those with kept inputs; else among all. None if the class
+    has no configurations."""
     kept = [one for one in cls.configurations if one.kept and any(s.sample >= 0 for s in one.signatures)]
     usable = [one for one in kept if any(map(_is_usable, one.signatures))]
     return max(usable or kept or cls.configurations, key=lambda one: one.seconds, default=None)
 
 
 def _kinds(configuration: RecordedConfiguration) -> list[ScannedConfiguration]:
-    """Returns the kept calls of a configuration, grouped by kind. Groups, and calls in a group, are sorted by time,
-    longest first. Calls with objects as arguments are included only if there are no other calls."""
+    """Returns the kept calls of a configuration, grouped by their kind of inputs (structure, dtypes, ranks). Groups,
+    and calls in a group, are sorted by time, longest first. Calls with objects as arguments are included only if there
+    are no other calls."""
     kept = [one for one in configuration.signatures if one.sample >= 0]
     kinds: dict[str, list[RecordedSignature]] = {}
     for one in sorted(filter(_is_usable, kept), key=lambda one: -one.seconds) or kept:

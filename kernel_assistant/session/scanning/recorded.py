@@ -1,5 +1,5 @@
-"""Makes tasks from the inputs that a scan recorded. They are used for a class whose file declares no inputs, or if the
-user asks for recorded inputs."""
+"""Makes tasks from the inputs that a scan recorded: for a class whose file declares no inputs, or if the user asks for
+recorded inputs."""
 
 from __future__ import annotations
 
@@ -34,11 +34,9 @@ class ClassOfScan:
 
 
 def class_of_scan(spec: str, settings: Settings) -> ClassOfScan:
-    """Returns the class for `ID:CLASS` or `last:CLASS`. If two classes share the name, CLASS must include the module.
-
-    `ID:CLASS#2` selects the configuration that took the second most time. Raises UsageError if there is no such scan or
-    class.
-    """
+    """Returns the class for `ID:CLASS` or `last:CLASS`; ID is the scan's number. If two classes share the name, CLASS
+    must include the module. `ID:CLASS#2` selects the configuration (kind of module and inputs) that took the second
+    most time. Raises UsageError if there is no such scan or class."""
     number, colon, name = spec.partition(":")
     scan = ScanStore(settings.state_dir).scan(number or "last")
     if not colon or not name:
@@ -76,8 +74,8 @@ def from_scan(spec: str, settings: Settings, target: str) -> RecordedTask:
 
 
 def from_file(path: Path, class_name: str, settings: Settings, target: str) -> RecordedTask | None:
-    """Returns the task for a class of a file, from the newest scan that kept inputs of it; None if there is no such
-    scan. If `class_name` is "", takes the class of the file that ranks first."""
+    """Returns the task for a class of the file `path`, from the newest scan that kept inputs of it; None if there is no
+    such scan. If `class_name` is "", takes the class of the file in which kernels could save most time."""
     scan = ScanStore(settings.state_dir).with_inputs(path, class_name)
     if scan is None:
         return None

@@ -44,7 +44,8 @@ class ScanRequest:
 
 
 def scan_program(request: ScanRequest, settings: Settings) -> Scan:
-    """Runs the command under the recorder, stores and returns the scan. Raises UsageError if no module was called."""
+    """Runs the command under the recorder, stores the scan in the state folder and returns it. Raises UsageError if no
+    module was called."""
     store = ScanStore(settings.state_dir)
     here = str(Path.cwd())
     number, folder = store.begin(request.command, here)
@@ -113,7 +114,8 @@ def applied_now(settings: Settings) -> tuple[str, ...]:
 
 
 def _note_program(store: ScanStore, runs: list[ProgramRun]) -> None:
-    """Stores which classes ran eagerly, compiled or scripted, even if all ran compiled and no call was recorded."""
+    """Stores which classes the program ran eagerly, compiled or scripted. That is known even if all ran compiled, where
+    no call is recorded."""
     recordings = [recording for run in runs for _, recording in run.recordings]
     eager = {f"{cls.path}:{cls.qualname}" for recording in recordings for cls in recording.classes if cls.path}
     compiled = {name for recording in recordings for name in recording.compiled}

@@ -9,8 +9,8 @@ from kernel_assistant.store.scans import ScanStore
 
 
 class ClassChange(Record, frozen=True, kw_only=True):
-    """One class in both scans. Seconds include the modules inside the class. The time of the first call of each kind is
-    separate (`..._first_seconds`), because that call loads and selects kernels for later calls."""
+    """One class in both scans. Seconds include the modules inside the class. They exclude the first call with each kind
+    of inputs (`..._first_seconds`), because that call loads and selects kernels for later calls."""
 
     name: str
     path: str

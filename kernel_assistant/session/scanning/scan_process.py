@@ -25,8 +25,8 @@ class ScanProcess:
 
     @classmethod
     async def start(cls, command: Sequence[str], folder: Path, near: Path, settings: Settings) -> ScanProcess:
-        """Starts to scan `command` in `folder`; a word `python` is replaced by the interpreter of the project around
-        `near`.
+        """Starts to scan `command` in `folder`. A word `python` is replaced by the interpreter that belongs to the file
+        or folder `near`.
 
         Raises MissingError if there is no interpreter.
         """

@@ -23,8 +23,9 @@ _MOST_JOINED = 4
 
 @dataclass(frozen=True)
 class Summary:
-    """The parts of a piece of a file on which hints of other pieces depend: its imports and its classes, without the
-    bodies of functions. `compiles` says whether the piece calls torch.compile, `tf32` whether it enables TF32.
+    """The facts about one piece of a file (a top-level class or function) on which hints for other pieces depend: its
+    imports and its classes, without the bodies of functions. `compiles` says whether the piece calls torch.compile,
+    `tf32` whether it enables TF32.
 
     Two summaries are equal if `text` (the code of `skeleton`), `compiles` and `tf32` are equal.
     """
@@ -37,8 +38,8 @@ class Summary:
 
 def parsed_pieces(text: str) -> Iterator[tuple[int, str, Summary]]:
     """Yields (number of lines above, text, summary) of each piece (a top-level class or function) that is valid Python.
-    A piece that is not valid may have been cut inside a string, so it is also tried together with the following pieces.
-    """
+    A piece that is not valid may be only a part of a statement with a long string, so it is also tried together with
+    the following pieces."""
     cut = list(pieces(text))
     number = 0
     while number < len(cut):
@@ -56,7 +57,8 @@ def parsed_pieces(text: str) -> Iterator[tuple[int, str, Summary]]:
 
 @lru_cache(maxsize=_KEPT)
 def summary(text: str) -> Summary | None:
-    """Returns the summary of a piece of a file, None if the piece is not valid Python."""
+    """Returns the facts about a piece of a file on which hints for other pieces depend; None if the piece is not valid
+    Python."""
     tree = parse_piece(text)
     if tree is None:
         return None
@@ -66,8 +68,8 @@ def summary(text: str) -> Summary | None:
 
 
 def _skeleton(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yields imports, aliases and classes. The body of each class has only an empty `forward` if the class defines
-    one."""
+    """Yields the statements of a summary: imports, aliases and classes. The body of a class has only an empty
+    `forward`, and only if the class defines one."""
     for node in body:
         if isinstance(node, (ast.Import, ast.ImportFrom)) or (
             isinstance(node, ast.Assign) and isinstance(node.value, (ast.Name, ast.Attribute))

@@ -1,5 +1,5 @@
-"""One module class: the origin of its names, the modules that its constructor makes, and the methods that its
-`forward` calls."""
+"""What hints need to know of one module class: the imported objects to which its names refer, the modules that its
+constructor makes, and the methods that its `forward` calls."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class FileContext:
 
 @dataclass(frozen=True)
 class ModuleScope:
-    """A module class and the context of its file. `node` is the syntax tree of the class."""
+    """A module class, and the facts about its file on which its hints depend. `node` is the syntax tree of the
+    class."""
 
     node: ast.ClassDef
     around: FileContext
@@ -70,8 +71,8 @@ class ModuleScope:
 
     @cached_property
     def modules(self) -> dict[str, str]:
-        """Maps each attribute to the dotted name of the class or function whose result it holds, e.g. `norm` to
-        `torch.nn.LayerNorm`; "" if there are several."""
+        """Maps each attribute `self.x` to the dotted name of the class or function whose result is assigned to it, such
+        as `norm` to `torch.nn.LayerNorm`; to "" if there are several."""
         modules: dict[str, str] = {}
         for node in ast.walk(self.node):
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
@@ -140,7 +141,8 @@ def statements(function: Function) -> Iterator[ast.stmt]:
 
 
 def blocks(body: list[ast.stmt]) -> Iterator[list[ast.stmt]]:
-    """Yields each list of statements that run one after another: `body`, and each block inside it."""
+    """Yields each list of statements that run one after another: `body`, and the body of each `if`, loop, `try` and
+    `with` in it (without those of `except` and `case`)."""
     yield body
     for statement in body:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):

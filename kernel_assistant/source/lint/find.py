@@ -90,8 +90,8 @@ def _surroundings(parts: tuple[Summary, ...], machine: DeviceTraits) -> tuple[Fi
 
 
 def _lowered(node: ast.ClassDef, lines: int) -> ast.ClassDef:
-    """Returns a copy of `node` whose line number is increased by `lines`, so that the classes of all pieces keep
-    their order."""
+    """Returns a copy of `node` whose line number is increased by `lines`. With it, classes of all pieces of a file keep
+    their order in one tree."""
     moved = ast.ClassDef(name=node.name, bases=node.bases, keywords=[], body=node.body, decorator_list=[])
     moved.lineno, moved.col_offset = node.lineno + lines, node.col_offset
     return moved

@@ -49,7 +49,7 @@ class Suppressions:
         return False
 
     def _of_file(self, text: str) -> frozenset[str]:
-        """Returns the codes that comments in the head of the file suppress for the whole file. The head is the
+        """Returns the codes of hints that comments at the top of the file suppress for the whole file. These are the
         comments before the first statement, without those directly above this statement."""
         codes: frozenset[str] = frozenset()
         waiting: frozenset[str] = frozenset()

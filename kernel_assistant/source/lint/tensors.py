@@ -10,7 +10,7 @@ from kernel_assistant.source.lint.classes import Function, ModuleScope, is_self,
 
 
 class TensorKind(Enum):
-    """The kind of an expression's value. `reduced` is a small tensor, such as a sum or an `arange`: operations on it
+    """What kind of value an expression has. `reduced` is a small tensor, such as a sum or an `arange`: operations on it
     take no significant time. `host` is certainly not a tensor: a number, a size or a string."""
 
     tensor = "tensor"

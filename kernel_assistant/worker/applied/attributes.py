@@ -1,8 +1,7 @@
-"""The attributes of a module, apart from its tensors, as comparable text.
+"""Converts the attributes of a module, apart from its tensors, to texts that can be compared.
 
 The judge stores them at verification and an applied package compares them later, because constants such as `eps` are
-compiled into a kernel. Both use this file.
-"""
+compiled into a kernel. Both use this file."""
 
 from __future__ import annotations
 
@@ -30,12 +29,11 @@ _TORCH = (torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_form
 
 
 def freeze(value: Any, depth: int = 4) -> str:
-    """Text that is equal for equal values; 1, 1.0 and True have different texts. Of a tensor, and of a NumPy array with
-    more than MOST_COMPARED elements, only dtype and shape count.
+    """Returns a text that is equal for equal values; 1, 1.0 and True give different texts. For a tensor, and for a
+    NumPy array with more than MOST_COMPARED elements, only dtype and shape count.
 
     Functions and classes are represented by their names, other objects by type and attributes, at most `depth` levels
-    down.
-    """
+    down."""
     if isinstance(value, _TORCH) or type(value) in _LITERAL:
         return repr(value)
     if isinstance(value, torch.Tensor):
@@ -86,7 +84,7 @@ def is_of_numpy(value: Any) -> bool:
 
 def may_change_in_place(value: Any) -> bool:
     """Whether the value is a NumPy array of at most MOST_COMPARED elements. Such an array can change in place, and
-    `freeze` compares its elements."""
+    since `freeze` compares its elements, each call has to compare them."""
     return is_of_numpy(value) and hasattr(value, "setflags") and value.ndim > 0 and value.size <= MOST_COMPARED
 
 
@@ -105,20 +103,20 @@ def is_state(key: str) -> bool:
 
 
 def module_attributes(module: torch.nn.Module) -> dict[str, dict[str, str]]:
-    """Submodule path ("" for the module) → attribute → frozen value, `training` flags included.
+    """Returns, for each submodule path ("" for the module itself), a dict from attribute name to the text that `freeze`
+    makes of the value. `training` flags are included.
 
-    The keys "(class)", "(parameters)" and "(buffers)" are added; the latter two list the names that are not None.
-    """
+    The keys "(class)", "(parameters)" and "(buffers)" are added to each dict; the latter two list the names that are
+    not None."""
     return {path: submodule_attributes(child) for path, child in module.named_modules(remove_duplicate=False)}
 
 
 def same_attributes(module: torch.nn.Module, verified: dict[str, dict[str, str]]) -> bool:
-    """Whether a module still has the attributes in `verified`.
+    """Whether a module still has the attributes in `verified`, a dict as `module_attributes` returns it.
 
     A private attribute that only the module or only `verified` has is ignored, unless it hides an attribute of the
     class: libraries mark modules with such attributes. transformers, for example, marks the modules of a model that it
-    has initialised.
-    """
+    has initialised."""
     children = dict(module.named_modules(remove_duplicate=False))
     return children.keys() == verified.keys() and all(
         _same(child, submodule_attributes(child), verified[path]) for path, child in children.items()
@@ -145,7 +143,8 @@ def _of_script(module: Any) -> dict[str, str]:
 
 
 def submodule_attributes(module: torch.nn.Module) -> dict[str, str]:
-    """Like `module_attributes`, for one module without its children."""
+    """Returns the attributes of one module without its children: attribute name → text made by `freeze`. The keys
+    "(class)", "(parameters)" and "(buffers)" are added, as in `module_attributes`."""
     state = vars(module)
     scripted = isinstance(module, torch.jit.ScriptModule)
     attributes = (

@@ -1,4 +1,4 @@
-"""Picks and loads the prebuilt binary for a device. Never compiles."""
+"""Picks and loads the prebuilt binary (a cubin or a shared object) for a device. Never compiles."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class NoBinary(OSError):
 
 
 class Binaries:
-    """The binaries `kernels.ARCH[.TAG].so` or `kernels.ARCH.cubin` of one class and size, loaded once per device.
+    """The binaries `kernels.ARCH[.TAG].so` or `kernels.ARCH.cubin` of one class, each loaded once per device. `size` is
+    the prefix of their names, for instances of one size (see parts.py); "" means the main size.
 
     `cpu_flags` are the processor features that a shared object needs beyond its instruction set level (LEVELS).
     `binary_flags` maps the names of files that were built on other machines to the features that these files need
-    instead.
-    """
+    instead."""
 
     def __init__(
         self,
@@ -63,7 +63,8 @@ class Binaries:
         self._modules: dict[int, CpuModule | CudaModule] = {}
 
     def module(self, device: torch.device) -> CpuModule | CudaModule:
-        """The loaded binary for `device`. Raises OSError if no binary runs on it or the binary cannot be loaded."""
+        """Returns the loaded binary for `device`. Raises OSError if no binary runs on the device, or if the binary
+        cannot be loaded."""
         index = device.index if device.index is not None else 0
         with _lock:
             if index not in self._modules:
@@ -82,8 +83,8 @@ class Binaries:
         return CudaModule(driver(device.index), self.parts.read(name), libraries(device.index))
 
     def pick(self, device: torch.device) -> str:
-        """The file name of the best binary for `device`, without the prefix `size_…/`. Raises NoBinary if none runs on
-        it."""
+        """Returns the file name of the best binary for `device`, without the prefix `size_…/`. Raises NoBinary if none
+        runs on it."""
         every = [name[len(self.size) :] for name in self.parts.names() if name.startswith(self.size)]
         names = [name for name in every if name.startswith("kernels.") and name.endswith(self._suffix)]
         fits = [name for name in names if self._runs(name, device)]
@@ -103,8 +104,9 @@ class Binaries:
 
 
 def require_whole(package: str, path: str) -> None:
-    """Raise OSError if the file `path` with binaries differs from the package's manifest: a file with a flipped bit may
-    load without an error. A package without a manifest is not checked."""
+    """Raises OSError if the file at `path`, which contains binaries, differs from its SHA-256 in the manifest of the
+    folder `package`. This is checked because a file with a flipped bit may load without an error. A package without a
+    manifest, and a file that the manifest does not list, are not checked."""
     if not os.path.isfile(os.path.join(package, MANIFEST)):
         return
     try:
@@ -119,9 +121,10 @@ def require_whole(package: str, path: str) -> None:
 
 
 def _path_of_its_own(path: str) -> str:
-    """A path from which the dynamic linker loads the present content of the file `path`: `path` itself, or a path
-    through a new descriptor if the file was replaced after this process had loaded it, because the linker returns the
-    old library for a path that it knows. The descriptor stays open, so that no other file gets the same path."""
+    """Returns a path from which the dynamic linker loads the present content of the file at `path`. This is `path`
+    itself, unless the file was replaced after this process had loaded it: the linker would then return the old library,
+    so the result is a path through a new file descriptor. The descriptor stays open, so that no other file gets the
+    same path."""
     status = os.stat(path)
     identity = (status.st_ino, status.st_mtime_ns)
     if _opened.setdefault(path, identity) == identity:
@@ -130,8 +133,8 @@ def _path_of_its_own(path: str) -> str:
 
 
 def _in_memory(image: bytes) -> str:
-    """Write a shared object from an archive to memory or a temporary file, and return its path. The descriptor stays
-    open so that no other file gets the same path."""
+    """Writes a shared object from an archive to an anonymous file in memory, or else to a temporary file, and returns
+    its path. The descriptor stays open, so that no other file gets the same path."""
     try:
         descriptor = os.memfd_create("kernels")
         path = f"/proc/self/fd/{descriptor}"
@@ -144,11 +147,10 @@ def _in_memory(image: bytes) -> str:
 
 
 def driver(index: int) -> Driver:
-    """The driver with the primary context of GPU number `index`, made current on this thread; torch uses the same
-    context.
+    """Returns the CUDA driver for GPU number `index`. Makes the primary context of the GPU, which torch uses too,
+    current on this thread.
 
-    The GPU must already be torch's current device; otherwise this call changes torch's current device.
-    """
+    The GPU must already be torch's current device; otherwise this call changes torch's current device."""
     if index not in _drivers:
         _drivers[index] = Driver(index)
     _drivers[index].make_current()
@@ -156,7 +158,8 @@ def driver(index: int) -> Driver:
 
 
 def libraries(index: int) -> Libraries:
-    """cuBLASLt and cuDNN on a device: PyTorch's own copies, opened when a launch first needs them."""
+    """Returns cuBLASLt and cuDNN for GPU number `index`: PyTorch's own copies, which are opened when a launch first
+    needs them."""
     if index not in _libraries:
         kept = KeptAlgorithms(path=kept_file(), prefix=APPLIED)
         _libraries[index] = Libraries(driver(index), find_libraries(), {}, kept)
@@ -171,7 +174,8 @@ def describe(device: torch.device) -> str:
 
 
 def processor_flags() -> set[str]:
-    """Feature flags of the first processor as Linux names them; empty where they cannot be read."""
+    """Returns the feature flags of the first processor as Linux names them, such as "avx2"; empty if they cannot be
+    read."""
     if not _flags:
         try:
             with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
@@ -183,7 +187,8 @@ def processor_flags() -> set[str]:
 
 
 def instruction_flags() -> list[str]:
-    """The flags among `processor_flags()` that `-march=native` lets a compiler use for computing, sorted."""
+    """Returns those of `processor_flags()` that name instruction sets, which `-march=native` lets a compiler use;
+    sorted."""
     return sorted(flag for flag in processor_flags() if flag.startswith(_INSTRUCTIONS))
 
 
@@ -195,13 +200,14 @@ _flags: list[set[str]] = []
 
 
 def _arch(name: str) -> str:
-    """The architecture in the name of a binary's file, such as "sm_90" for "kernels.sm_90.cubin"."""
+    """Returns the architecture in the name of a binary's file, such as "sm_90" for "kernels.sm_90.cubin"."""
     return name.split(".")[1]
 
 
 def _cubin_runs(arch: str, capability: tuple[int, int]) -> bool:
-    """Whether a cubin for `arch` runs on a device of this capability: the device needs the same major version, and the
-    same or a higher minor version. A cubin with a suffix ("sm_90a") needs exactly its own version."""
+    """Whether a cubin for `arch` runs on a device with compute capability `capability` (major, minor). The device needs
+    the same major version, and the same or a higher minor version. A cubin with a suffix ("sm_90a") needs exactly its
+    own version."""
     match = re.fullmatch(r"sm_(\d+)(\d)([a-z]?)", arch)
     if match is None:
         return False

@@ -1,9 +1,9 @@
-"""Converts the arguments of a call to a flat list of input tensors, and a list of output tensors to the result.
+"""Converts the arguments of a call of `forward` to a flat list of input tensors, and a list of output tensors to the
+result.
 
-A tree is `{"input": name}`, `{"const": frozen}`, `{"tuple": [...]}`, `{"list": [...]}`, `{"dict": {...}}` or
-`{"object": {...}}` (see `objects.py`); in a result `{"output": index}` stands for a tensor and `{"value": ...}` for a
-plain value.
-"""
+A *tree* describes a nested argument or result as JSON: `{"input": name}` is a tensor, `{"const": text}` a plain value
+as `freeze` writes it; containers are `{"tuple": [...]}`, `{"list": [...]}`, `{"dict": {...}}` and `{"object": {...}}`
+(see `objects.py`). In a result, `{"output": index}` is a tensor and `{"value": ...}` a plain value."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ Steps = list[tuple[int | str, Tree]]
 
 
 class CallPattern:
-    """The verified call `{"args": [tree], "kwargs": {name: tree}}` of `forward`. Another call matches it if it passes
-    tensors and equal plain values for the same parameters."""
+    """Matches calls of `forward` with the call for which its kernels were verified,
+    `{"args": [tree], "kwargs": {name: tree}}` (trees: see the module's docstring). A call matches if it passes tensors
+    and equal plain values for the same parameters. `inputs` are the names of the tensors."""
 
     def __init__(self, forward: Callable[..., Any], call: dict[str, Any], inputs: list[str]) -> None:
         self._signature = inspect.signature(forward)
@@ -36,7 +37,8 @@ class CallPattern:
         self.simple = len(plain) if plain == inputs and not call.get("kwargs") else -1
 
     def tensors(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
-        """The input tensors in the order of `inputs`, or None if the call has another form or other plain values."""
+        """Returns the input tensors in the order of `inputs`, or None if the call does not match: it passes other
+        parameters, other containers or other plain values."""
         if not kwargs and len(args) == self.simple:
             return args
         form = (len(args), *kwargs)
@@ -53,8 +55,9 @@ class CallPattern:
         return tuple(tensors_by_name[name] for name in self._inputs)
 
     def _bind(self, args: Any, kwargs: Any) -> dict[str, Any] | None:
-        """Parameter → value; None if the signature does not accept the arguments. The elements of `*args` get the names
-        "*0", "*1", …; those of `**kwargs` keep their names."""
+        """Returns a dict from parameter to the value that it gets, or to `{"const": text}` for a default; None if the
+        signature does not accept the arguments. The elements of `*args` get the names "*0", "*1", …; those of
+        `**kwargs` keep their names."""
         try:
             bound = self._signature.bind(None, *args, **kwargs)
         except TypeError:
@@ -72,8 +75,9 @@ class CallPattern:
         return arguments
 
     def _steps(self, count: int, keywords: list[str]) -> Steps | None:
-        """The pairs (index or keyword of an argument, verified tree that the argument has to match) for a call with
-        `count` positional arguments and these keywords; None if no such call can match."""
+        """Returns, for calls with `count` positional arguments and these keywords, what has to be compared: pairs of an
+        argument (its index or keyword) and the verified tree that it has to match. Returns None if no such call can
+        match."""
         sources = self._bind(range(count), {name: name for name in keywords})
         if sources is None or self._expected is None or sources.keys() != self._expected.keys():
             return None
@@ -137,12 +141,11 @@ def result_builder(tree: Tree, names: Mapping[str, Any]) -> Callable[[Any], Any]
 def describe_arguments(
     args: tuple[Any, ...], kwargs: dict[str, Any], inputs: list[str], home: str = ""
 ) -> dict[str, Any]:
-    """The call `{"args": [tree], "kwargs": {name: tree}}` with these arguments; `inputs` names its tensors in pytree
-    order.
+    """Returns the call `{"args": [tree], "kwargs": {name: tree}}` with these arguments; `inputs` names its tensors in
+    pytree order.
 
-    `home` is the module of the user's class. Returns `{"problem": why}` if a tree cannot represent a container, or if
-    there are more or fewer tensors than `inputs`.
-    """
+    `home` is the name of the Python module that defines the user's class. Returns `{"problem": why}` if a tree cannot
+    represent a container, or if there are more or fewer tensors than `inputs`."""
     names = iter(inputs)
     seen = _Description(lambda: {"input": next(names)}, lambda value: {"const": freeze(value)}, home, made_again=False)
     try:
@@ -156,7 +159,8 @@ def describe_arguments(
 
 
 def describe_result(result: Any, home: str = "") -> Tree:
-    """The tree of what `forward` returned, its tensors numbered in pytree order; or `{"problem": why}`."""
+    """Returns the tree of `result`, the value that `forward` returned, with its tensors numbered in pytree order; or
+    `{"problem": why}`. `home` is the name of the Python module that defines the user's class."""
     indices = itertools.count()
     seen = _Description(lambda: {"output": next(indices)}, lambda value: {"value": value}, home, made_again=True)
     try:
@@ -168,7 +172,8 @@ def describe_result(result: Any, home: str = "") -> Tree:
 @dataclass(frozen=True)
 class _Description:
     """Builds trees of values. `tensor()` returns the tree of the next tensor, `plain(value)` that of a plain value.
-    With `made_again`, an object must be rebuildable from its parts."""
+    `home` is the name of the Python module that defines the user's class. With `made_again`, objects that cannot be
+    rebuilt from their parts are refused."""
 
     tensor: Callable[[], Tree]
     plain: Callable[[Any], Tree]
@@ -176,7 +181,7 @@ class _Description:
     made_again: bool
 
     def of(self, value: Any) -> Tree:
-        """The tree of a value. Raises ValueError if a tree cannot represent it."""
+        """Returns the tree of a value. Raises ValueError if a tree cannot represent it."""
         if isinstance(value, torch.Tensor):
             try:
                 return self.tensor()

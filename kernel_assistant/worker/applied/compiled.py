@@ -1,9 +1,8 @@
 """Decides, while `torch.compile` or `torch.export` traces, whether the kernels replace `forward`. The checks are those
 of guard.py in plain Python, which the tracer turns into guards of the compiled program.
 
-If anything changes that is read here from the module or a tensor, torch traces again and the decision is made anew. If
-a condition cannot be checked this way, the original runs.
-"""
+If an attribute or a tensor that is read here changes, torch traces again and the decision is made anew. If a condition
+cannot be checked this way, the original runs."""
 
 from __future__ import annotations
 
@@ -25,8 +24,9 @@ def _exporting() -> bool:
 
 
 def constant(function: Callable[_P, bool]) -> Callable[_P, bool]:
-    """Like `torch.compiler.assume_constant_result`, but without importing the whole compiler, which would cost a
-    program that does not use `torch.compile` a second."""
+    """Marks `function` so that the tracer takes its result as a constant, and returns it. This is what
+    `torch.compiler.assume_constant_result` does, but that imports the whole compiler, which would cost a program that
+    does not use `torch.compile` a second."""
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
 
@@ -40,7 +40,9 @@ Axis = tuple[int, Any]
 
 
 class TracedGuard:
-    """The guard of one class in traced programs. All its attributes are immutable, because the tracer reads them."""
+    """Decides, while torch traces a program, whether the kernels may serve a call of one class; it repeats the checks
+    of `guard` in plain Python. `parameters` are the names of the parameters of `forward`. All its attributes are
+    immutable, because the tracer reads them."""
 
     def __init__(self, contract: Contract, guard: Guard, parameters: list[str]) -> None:
         self.names = tuple(parameters[: len(contract.user_inputs)])
@@ -67,11 +69,13 @@ class TracedGuard:
         self.possible = self.possible and self.equal is not None
 
     def wants(self) -> bool:
-        """Whether the program that is being traced should use the kernels."""
+        """Whether the program that is being traced may use the kernels at all: as set for compiled and for exported
+        programs, and only if all conditions can be checked while tracing."""
         return self.possible and (self.in_export if _is_exporting() else self.in_compiled)
 
     def inputs(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The tensors of this call in the order of the operator, or the reason why the original has to be traced."""
+        """Returns the list of this call's tensors in the order of the operator's arguments, or a short text with the
+        reason why the original `forward` has to be traced."""
         if len(args) + len(kwargs) != self.users:
             return "arguments"
         if type(module) is not self.cls:
@@ -146,7 +150,8 @@ def _walk(module: Any, path: tuple[str, ...]) -> Any:
 
 
 def _literals(attributes: dict[str, dict[str, str]]) -> list[Attribute] | None:
-    """The attributes as tuples (path, name, value) to compare; None if one of them is not a plain value."""
+    """Returns the module's attributes as tuples (path of the submodule, name, value), to compare with; None if one of
+    them is not a Python literal."""
     literals: list[Attribute] = []
     for path, values in attributes.items():
         for key, text in values.items():
@@ -164,8 +169,9 @@ def _literals(attributes: dict[str, dict[str, str]]) -> list[Attribute] | None:
 def _axes(
     shapes: tuple[tuple[str, ...], ...], ranges: dict[str, list[int | None]]
 ) -> tuple[Any, tuple[tuple[int, int, int], ...], tuple[tuple[int, int, int, int | None], ...]]:
-    """Returns three tuples: pairs of axes, each (input, axis), whose sizes must be equal; fixed sizes as (input, axis,
-    size); bounded sizes as (input, axis, lowest, highest). The first is None if a size is an expression."""
+    """Returns three tuples for the symbolic shapes of the inputs: pairs of axes, each axis as (input, axis), whose
+    sizes must be equal; fixed sizes as (input, axis, size); bounded sizes as (input, axis, lowest, highest). The first
+    is None if a size is an expression such as `2*n`."""
     first: dict[str, tuple[int, int]] = {}
     equal, fixed = [], []
     for index, shape in enumerate(shapes):

@@ -1,5 +1,5 @@
-"""The contract of an applied class, that is, what was verified, read from `plan.json` and `provenance.json`, and the
-updates of buffers that it lists."""
+"""The contract of an applied class: the calls and modules for which its kernels were verified, read from `plan.json`
+and `provenance.json`, and the updates of module buffers that it lists."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ SCHEMA = "kernel-assistant/applied/1"
 
 @dataclass(frozen=True)
 class Contract:
-    """What was verified for one class. `inputs` are graph values: first the user's tensors, then the parameters and
-    buffers that the kernels read. `paths` are the dotted names of these parameters and buffers. `order` holds, for each
-    input of the plan, its index in `inputs`."""
+    """The calls and modules for which the kernels of one class were verified. `inputs` are values of the graph: first
+    the user's tensors, then the parameters and buffers that the kernels read, whose dotted names are `paths`. `order`
+    holds, for each input of the plan, its index in `inputs`. `alignment` is in bytes; `min_elements` bounds the largest
+    of the user's tensors, `max_elements` every tensor."""
 
     parts: Parts
     size: str
@@ -53,8 +54,8 @@ class Contract:
 
 
 def read_contract(parts: Parts, size: str = "") -> Contract:
-    """Read the files of one class. Raises OSError, ValueError or KeyError if they are damaged or have another
-    format."""
+    """Reads the files of one class; `size` is the prefix of their names (see parts.py). Raises OSError, ValueError or
+    KeyError if they are damaged or have another format."""
     plan = _read(parts, f"{size}plan.json")
     provenance = _read(parts, f"{size}provenance.json")
     if provenance["schema"] != SCHEMA:
@@ -99,11 +100,11 @@ def _read(parts: Parts, name: str) -> dict[str, Any]:
 
 
 class StateUpdate:
-    """Updates the buffers that the verified module changes in forward, after the kernels have run. Plain Python over
-    tuples, because `torch.compile` traces it as well.
+    """Updates, after the kernels have run, the module buffers that `forward` itself changes, such as running
+    statistics. It is plain Python over tuples, because `torch.compile` traces it as well.
 
-    The updates are those that `state` in the contract lists: `{"path": …, "output": index}` for a buffer whose new
-    value is an output of the kernels, `{"path": …, "add": number}` for a counter."""
+    `state` lists the updates: `{"path": …, "output": index}` for a buffer whose new value is an output of the kernels,
+    `{"path": …, "add": number}` for a counter."""
 
     def __init__(self, state: list[dict[str, Any]]) -> None:
         self.written = tuple((tuple(one["path"].split(".")), one["output"]) for one in state if "output" in one)
@@ -111,7 +112,7 @@ class StateUpdate:
         self.any = bool(self.written or self.added)
 
     def on(self, module: Any, outputs: Sequence[Any]) -> None:
-        """Set the buffers of `module` to the values that its own forward would have left in them."""
+        """Sets the buffers of `module` to the values that its own `forward` would have given them."""
         for path, index in self.written:
             _buffer(module, path).copy_(outputs[index])
         for path, number in self.added:

@@ -1,9 +1,8 @@
-"""Identity of a class's source: the class and all definitions in the same file that it uses, directly or through
-others. Standard library only.
+"""Computes a hash of a class's source: of the class and all definitions in the same file that it uses, directly or
+through others. Standard library only.
 
 Blank lines, comments, quotes and line breaks do not count, nor does the Python version that reads the file, so a
-formatter does not change the identity; any change of the class's computation does. Code in other files is not covered.
-"""
+formatter does not change the hash; any change of the class's computation does. Code in other files is not covered."""
 
 from __future__ import annotations
 
@@ -21,10 +20,10 @@ DECORATOR = "_with_kernels"
 
 
 def fingerprint(text: str, class_name: str) -> str:
-    """The identity as 16 hexadecimal digits; "" unless `text` has exactly one class of this name outside functions.
+    """Returns the hash of the class's source, including the definitions in the file that it uses, as 16 hexadecimal
+    digits; "" unless `text`, the text of the file, has exactly one class of this name outside functions.
 
-    Raises SyntaxError or ValueError if `text` is not Python.
-    """
+    Raises SyntaxError or ValueError if `text` is not Python."""
     tree = ast.parse(text)
     nodes = list(_outer(tree.body))
     if sum(isinstance(node, ast.ClassDef) and node.name == class_name for node in nodes) != 1:
@@ -48,7 +47,8 @@ def is_ours(decorator: ast.expr) -> bool:
 
 
 def is_block(node: ast.stmt) -> bool:
-    """Whether a statement is the generated block that defines the decorator."""
+    """Whether a statement is the generated `try` statement at the head of an edited file, which defines the
+    decorator."""
     return isinstance(node, ast.Try) and any(map(_names_package, node.body))
 
 
@@ -58,8 +58,8 @@ def _names_package(node: ast.AST) -> bool:
 
 
 def _outer(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements outside functions and classes, also those inside `if`, `try` and `with`. Statements inside `if
-    __name__ == ...` and the generated block are left out."""
+    """Yields the statements outside functions and classes, also those inside `if`, `try` and `with`. The body of
+    `if __name__ == ...` and the generated statement at the head of the file are left out."""
     for node in body:
         if is_block(node):
             continue
@@ -79,9 +79,9 @@ def _is_script(node: ast.stmt) -> bool:
 
 
 def _definitions(nodes: list[ast.stmt]) -> dict[str, list[tuple[str, ast.stmt]]]:
-    """Name → (text, statement) of each statement that binds the name. The text identifies the binding, such as one name
-    of an import; it is empty if the whole statement identifies it, because the canonical text of a statement is slow to
-    compute and made only when needed."""
+    """Returns, for each name, the pairs (text, statement) of the statements that bind it. The text identifies the
+    binding, such as one name of an import. It is "" if the whole statement identifies the binding, because the
+    canonical text of a statement is slow to compute and made only when needed."""
     definitions: dict[str, list[tuple[str, ast.stmt]]] = {}
     for node in nodes:
         for name, text in _bindings(node):
@@ -90,7 +90,7 @@ def _definitions(nodes: list[ast.stmt]) -> dict[str, list[tuple[str, ast.stmt]]]
 
 
 def _names(node: ast.stmt) -> set[str]:
-    """Global names that a statement uses, without the generated decorator; locals of functions do not count."""
+    """Returns the global names that a statement uses. The generated decorator and locals of functions do not count."""
     if isinstance(node, ast.ClassDef):
         node = copy.copy(node)
         node.decorator_list = [item for item in node.decorator_list if not is_ours(item)]
@@ -121,7 +121,8 @@ def _bindings(node: ast.stmt) -> Iterator[tuple[str, str]]:
 
 
 def canonical(node: object) -> str:
-    """Text of a syntax tree that is equal for all Python versions, without docstrings and the generated decorator."""
+    """Returns a text of a syntax tree that is equal for all Python versions, without docstrings and the generated
+    decorator."""
     if isinstance(node, list):
         return "[" + ",".join(canonical(item) for item in node) + "]"
     if not isinstance(node, ast.AST):

@@ -1,4 +1,4 @@
-"""Decides for each call whether the kernels may replace `forward`, and runs them if so."""
+"""Checks before each call of a module whether the kernels may replace its `forward`, and runs them if so."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ Key = tuple[Any, ...]
 
 
 class Guard:
-    """Decides for one class of one package whether the kernels may serve a call. `run` returns the outputs of the
-    kernels, or None if the original has to run."""
+    """Decides for one class whether the kernels may serve a call, by all that `contract` lists, and runs them. With
+    `outer`, another guard takes the calls that this one refuses."""
 
     def __init__(
         self, contract: Contract, cls: type[torch.nn.Module], pattern: CallPattern, *, outer: bool = False
@@ -77,8 +77,8 @@ class Guard:
         )
 
     def run(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any] | None:
-        """Outputs of the kernels for this call, or None if the original has to run. Calls of kernels and fallbacks are
-        counted."""
+        """Returns the outputs of the kernels for this call, or None if the original has to run. Counts the call, as one
+        of the kernels or as a fallback."""
         outputs = self.outputs(module, args, kwargs)
         if isinstance(outputs, str):
             self.left(outputs)
@@ -86,14 +86,15 @@ class Guard:
         return outputs
 
     def left(self, reason: str) -> None:
-        """Count a fallback for `reason`. Does nothing if the original of this guard is another guard, which may accept
-        the call."""
+        """Counts a fallback for `reason`. Does nothing if another guard takes the calls that this one refuses, because
+        that guard may accept the call."""
         if not self._outer:
             with _lock:
                 self.fallbacks[reason] = self.fallbacks.get(reason, 0) + 1
 
     def outputs(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any] | str:
-        """Outputs of the kernels for this call, or the reason, as a short text, why the original has to run."""
+        """Returns the outputs of the kernels for this call, or the reason, as a short text, why the original has to
+        run."""
         if self.unavailable:
             return self.unavailable
         if _tracing() is not None or _transform() is not None or _modes() or forward_ad._current_level >= 0:
@@ -131,8 +132,8 @@ class Guard:
         return self._execute(launch, ordered)
 
     def _looked_up(self, given: tuple[Any, ...], held: list[Any], watched: InstanceVerdict) -> AppliedLauncher | str:
-        """The launcher for the arguments `given` and the parameters and buffers `held`, or the reason why there is
-        none."""
+        """Returns the launcher for the arguments `given` and the parameters and buffers `held`, or the reason, as a
+        short text, why there is none."""
         grad = _grad_enabled()
         layout = watched.layouts.of(held)
         if layout is None:
@@ -170,7 +171,8 @@ class Guard:
         return outputs
 
     def _aligned(self, ordered: Sequence[Any]) -> list[Any] | None:
-        """Copies of the tensors whose address is not aligned, if the kernels are faster with copies; otherwise None."""
+        """Returns the tensors with a copy of each whose address is not aligned; None if the original is faster than the
+        kernels with copies, or if a copy has other strides."""
         if not self.contract.copies_unaligned:
             return None
         mask = self.contract.alignment - 1
@@ -182,8 +184,8 @@ class Guard:
         return copies if fits else None
 
     def disable(self, reason: str, cause: str) -> None:
-        """Use the original for all later calls; their fallbacks count under `reason`. Warns with `cause`, the first
-        time only."""
+        """Lets the original run in all later calls; their fallbacks count under `reason`. Warns with the text `cause`,
+        the first time only."""
         if not self.unavailable:
             self.unavailable = reason
             warnings.warn(
@@ -196,20 +198,21 @@ class Guard:
         )
 
     def reset(self) -> None:
-        """Set the counters to zero."""
+        """Sets the counters of calls and fallbacks to zero."""
         with _lock:
             self.fallbacks.clear()
             self._forget()
             self._retired = 0
 
     def _forget(self) -> None:
-        """Forget all launchers. The caller holds `_lock`."""
+        """Forgets all launchers. The caller holds `_lock`."""
         self._launches.clear()
         for watched in self._alive():
             watched.launchers.clear()
 
     def _alive(self) -> list[InstanceVerdict]:
-        """The verdicts of all instances that were called."""
+        """Returns the verdicts (whether an instance still fits the contract) of all instances that were called and
+        still exist."""
         while True:
             try:
                 return list(self._watched.values())
@@ -225,8 +228,8 @@ class Guard:
         return watched
 
     def _remember(self, key: Key, tensors: Sequence[torch.Tensor]) -> AppliedLauncher | str:
-        """Makes the launcher for these tensors. Returns it, or the reason why the kernels cannot run on them; stores
-        the result under `key`, unless the reason is temporary."""
+        """Makes the launcher for these tensors. Returns it, or the reason, as a short text, why the kernels cannot run
+        on them; stores the result under `key` (the tensors' layouts), unless the reason is temporary."""
         launcher: AppliedLauncher | str = self._unfit(tensors)
         if not launcher:
             try:
@@ -255,7 +258,8 @@ class Guard:
             return AppliedLauncher(contract.plan, contract.outputs, dims, self.binaries, device, contract.alignment)
 
     def _unfit(self, tensors: Sequence[torch.Tensor]) -> str:
-        """The reason why shapes, dtypes, layout or device of these tensors do not fit the kernels; "" if they fit."""
+        """Returns the reason, as a short text, why shapes, dtypes, layout or device of these tensors do not fit the
+        kernels; "" if they fit."""
         contract = self.contract
         device = tensors[0].device
         if device.type != self._target or any(tensor.device != device for tensor in tensors):
@@ -284,8 +288,9 @@ class Guard:
         return ""
 
     def _operate(self, *ordered: torch.Tensor) -> list[torch.Tensor]:
-        """The implementation of the registered operator, which compiled programs call. It checks nothing, because the
-        decision for the kernels was made while the program was traced."""
+        """Runs the kernels on the plan's inputs, in their order, and returns the outputs. This implements the
+        registered operator, which compiled programs call. It checks nothing, because the decision for the kernels was
+        made while the program was traced."""
         contract = self.contract
         specs = [contract.inputs[index]["spec"] for index in contract.order]
         dims = sizes.match_shapes([spec["shape"] for spec in specs], [tensor.shape for tensor in ordered])
@@ -300,7 +305,7 @@ class Guard:
 
 
 def _in_order(order: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """A function that takes a sequence and returns a tuple of its elements at the indices `order`."""
+    """Returns a function that takes a sequence and returns a tuple of its elements at the indices `order`."""
     if len(order) < 2:
         return lambda values: tuple([values[index] for index in order])
     return itemgetter(*order)
@@ -317,7 +322,8 @@ def _in_range(ranges: dict[str, list[int | None]], dims: dict[str, int]) -> bool
 
 
 def _fitting(spec: dict[str, Any], tensor: torch.Tensor, dims: dict[str, int]) -> torch.Tensor:
-    """The tensor itself if it has the strides of `spec` at the sizes `dims`, otherwise a copy with these strides."""
+    """Returns the tensor itself if it has the strides of `spec` at the sizes `dims`, otherwise a copy with these
+    strides."""
     if _laid_out(spec, tensor, dims):
         return tensor
     if spec.get("strides") is None:

@@ -1,9 +1,8 @@
-"""Memory on the CPU for results and scratch that is reused once no tensor refers to it.
+"""Allocates memory on the CPU for results and scratch, and uses it again once no tensor refers to it.
 
 PyTorch takes large blocks from the C library, which returns them to the system when they are freed. The system then
 clears every page again at the next call, which takes several times as long as a kernel that only writes the memory
-(docs/launching.md). Here, a block is kept when the storage over it is freed, and a later call takes it.
-"""
+(docs/launching.md). Here, a block is kept when the storage over it is freed, and a later call takes it."""
 
 from __future__ import annotations
 
@@ -28,14 +27,16 @@ _PRIVATE = getattr(mmap, "MAP_PRIVATE", 0) | getattr(mmap, "MAP_ANONYMOUS", 0)
 
 
 class HostMemory:
-    """Blocks of memory of this process by size. Thread-safe without a lock: a block comes back whenever a storage is
-    freed, also while another call is in progress in the same thread. All changes are atomic operations."""
+    """Keeps freed blocks of this process's memory by size, for later storages. Thread-safe without a lock: a block
+    comes back whenever a storage is freed, also while another call is in progress in the same thread. All changes are
+    atomic operations."""
 
     def __init__(self) -> None:
         self._free: dict[int, list[mmap.mmap]] = {}
 
     def storage(self, size: int) -> torch.UntypedStorage:
-        """A storage of `size` bytes with undefined values. A large one begins at a page, and cannot be resized."""
+        """Returns a storage of `size` bytes with undefined values. One of at least LEAST_BYTES begins at a page, and
+        cannot be resized."""
         block = self._take(size) if size >= LEAST_BYTES else None
         if block is None:
             return torch.empty(size, dtype=torch.uint8, device="cpu").untyped_storage()
@@ -45,12 +46,12 @@ class HostMemory:
         return torch.frombuffer(array, dtype=torch.uint8).untyped_storage()
 
     def free_bytes(self) -> int:
-        """The number of bytes in kept blocks, which no tensor uses."""
+        """Returns the number of bytes in kept blocks, which no tensor uses."""
         # A copy, because the garbage collector may free storages at any allocation.
         return sum(size * len(blocks) for size, blocks in self._free.copy().items())
 
     def _take(self, size: int) -> mmap.mmap | None:
-        """A free block of this size, else a new one; None if the system does not give one."""
+        """Returns a free block of `size` bytes, or a new one; None if the system does not give one."""
         with suppress(KeyError, IndexError):
             return self._free[size].pop()
         if not _PRIVATE:
@@ -85,7 +86,8 @@ MEMORY = HostMemory()
 
 
 def host_allocator(spec: dict[str, Any], dims: dict[str, int]) -> Callable[[], torch.Tensor]:
-    """A function that makes a tensor on the CPU with the dtype, shape and strides of `spec`, and undefined values."""
+    """Returns a function that makes a tensor on the CPU with the dtype, shape and strides of `spec` at the sizes
+    `dims`, and undefined values."""
     size = plans.byte_size(spec, dims)
     if size < LEAST_BYTES:
         return allocator(spec, dims, torch.device("cpu"))
@@ -94,5 +96,5 @@ def host_allocator(spec: dict[str, Any], dims: dict[str, int]) -> Callable[[], t
 
 
 def host_bytes(size: int) -> torch.Tensor:
-    """A tensor [size] of bytes on the CPU with undefined values."""
+    """Returns a uint8 tensor of shape [size] on the CPU with undefined values."""
     return torch.empty(0, dtype=torch.uint8, device="cpu").set_(MEMORY.storage(size))

@@ -1,4 +1,5 @@
-"""The class decorator: gives the class a guarded `forward` and returns the same class object."""
+"""The class decorator of an edited file: gives the class a `forward` that checks each call and runs the kernels if they
+may serve it. Returns the same class object."""
 
 from __future__ import annotations
 
@@ -37,11 +38,11 @@ _UNUSABLE = (ImportError, OSError, ValueError, KeyError, TypeError, AttributeErr
 
 
 def accelerated(name: str, source: str = "") -> Callable[[Class], Class]:
-    """Class decorator: `forward` runs the kernels in the folder `name` for every call for which they were verified.
+    """Returns a class decorator. With it, `forward` runs the kernels of the class `name` in this package for every call
+    for which they were verified, and the original code for all others.
 
     `source` is the file of the class, by default the caller's. Never raises: if the kernels cannot be used it warns
-    once and leaves the class as it is.
-    """
+    once and leaves the class as it is."""
     source = source or sys._getframe(1).f_globals.get("__file__", "")
     report_at_exit(_folder(), counters, reset_counters)
 
@@ -58,10 +59,10 @@ def accelerated(name: str, source: str = "") -> Callable[[Class], Class]:
 
 
 def replaced(name: str, module: str) -> None:
-    """Put the guarded `forward` into the class `name` of an installed `module`; a second call does nothing.
+    """Puts the `forward` that runs kernels where it can into the class `name` of an installed `module`; a second call
+    does nothing.
 
-    Never raises: if the kernels cannot be used it warns once and leaves the class as it is.
-    """
+    Never raises: if the kernels cannot be used it warns once and leaves the class as it is."""
     report_at_exit(_folder(), counters, reset_counters)
     try:
         home = importlib.import_module(module)
@@ -75,12 +76,12 @@ def replaced(name: str, module: str) -> None:
 
 
 def kernels_only(name: str, *, as_verified: bool = False) -> Callable[[Any], Any]:
-    """Decorator of `forward` in an exported file, which has no original: runs the kernels or raises RuntimeError.
+    """Returns a decorator of `forward` for an exported file, which has no original: it runs the kernels or raises
+    RuntimeError.
 
     With `as_verified` a call that autograd would record runs the kernels too, without gradients, and the module is put
     into the mode in which it was verified (training or not). Raises OSError or ValueError if the package cannot be
-    read.
-    """
+    read."""
     contract = read_contract(Parts(_folder(), name))
     training = contract.attributes.get("", {}).get("training") == "True"
 
@@ -114,7 +115,8 @@ def kernels_only(name: str, *, as_verified: bool = False) -> Callable[[Any], Any
 
 
 def counters() -> dict[str, dict[str, Any]]:
-    """Per class: `kernel`, the number of calls that ran the kernels, and `fallbacks`, reason → number of calls."""
+    """Returns, for each class, a dict: `kernel`, the number of calls that ran the kernels; `fallbacks`, reason → number
+    of calls; and `unused`, an error message, if the kernels could not be installed."""
     with _lock:
         classes: dict[str, dict[str, Any]] = {name: {"kernel": 0, "fallbacks": {}} for name in (*_guards, *_unused)}
         for name, guards in _guards.items():
@@ -128,7 +130,7 @@ def counters() -> dict[str, dict[str, Any]]:
 
 
 def reset_counters() -> None:
-    """Set all counters to zero."""
+    """Sets all counters of this package to zero."""
     with _lock:
         for guards in _guards.values():
             for guard in guards:
@@ -136,14 +138,14 @@ def reset_counters() -> None:
 
 
 def set_enabled(enabled: bool) -> None:
-    """Switch all kernels of this package off or on again, to compare with the original. Does not affect compiled
-    programs."""
+    """Switches all kernels of this package off or on again, to compare with the original. Does not affect programs that
+    are already compiled."""
     _switch["enabled"] = enabled
 
 
 def _install(cls: type, name: str, source: str) -> None:
-    """Install all kernels of a class, with one guard for each size. A guard passes calls that it refuses to the next
-    inner guard, and the innermost one to the original `forward`."""
+    """Installs all kernels of a class, with one guard (the check before each call) for each size of its instances. A
+    guard passes calls that it refuses to the next inner guard, and the innermost one to the original `forward`."""
     parts = Parts(_folder(), name)
     contracts = [read_contract(parts, size) for size in sizes_of(parts)]
     forward = cls.forward  # type: ignore[attr-defined]
@@ -181,15 +183,16 @@ def _encoding(data: bytes) -> str:
 
 
 def _folder() -> str:
-    """The folder of the package. The package has all its modules in one file, so it is the folder of this file."""
+    """Returns the folder of the package: that of this file, because a package has all its modules in one file."""
     return os.path.dirname(os.path.abspath(__file__))
 
 
 def _guarded(
     original: types.FunctionType, guard: Guard, traced: TracedGuard, build: Callable[[Any], Any]
 ) -> Callable[..., Any]:
-    """`forward` with the guard before it. It uses closure variables only: its globals are those of the original,
-    because `torch.jit.script` compiles the original's text with the names that it finds there."""
+    """Returns a `forward` that asks the guard first and calls `original` if it refuses. It uses closure variables only:
+    its globals are those of the original, because `torch.jit.script` compiles the original's text with the names that
+    it finds there."""
     is_compiling, run, switch = torch.compiler.is_compiling, guard.run, _switch
     moved, left = StateUpdate(guard.contract.state), _left(guard)
     wants, inputs, operator, single, usable = (
@@ -221,8 +224,8 @@ def _guarded(
 
 
 def _left(guard: Guard) -> Callable[[str], bool]:
-    """Returns a function that counts a fallback of a compiled program for a reason. It runs once, while the program is
-    compiled; the calls of the compiled program cannot be counted."""
+    """Returns a function that counts a fallback (a call that runs the original) of a compiled program for a reason. It
+    runs once, while the program is compiled; the calls of the compiled program cannot be counted."""
 
     def left(reason: str) -> bool:
         guard.left(f"compiled: {reason}")
@@ -232,8 +235,8 @@ def _left(guard: Guard) -> Callable[[str], bool]:
 
 
 def _usable(guard: Guard) -> Callable[[], bool]:
-    """A function that says whether kernels are switched on and the binary can be loaded on the current device. The
-    tracer takes its result as a constant."""
+    """Returns a function that says whether kernels are switched on and the binary can be loaded on the current device.
+    The tracer takes its result as a constant."""
 
     def usable() -> bool:
         if guard.unavailable or not _switch["enabled"]:

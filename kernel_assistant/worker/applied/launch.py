@@ -1,4 +1,5 @@
-"""Runs one plan for one set of sizes on one device. PyTorch allocates outputs and scratch memory."""
+"""Runs a plan (kernel launches over buffers) at given sizes on one device. PyTorch allocates outputs and scratch
+memory."""
 
 from __future__ import annotations
 
@@ -36,15 +37,15 @@ Tensors = Sequence[torch.Tensor]
 
 
 class Misaligned(ValueError):
-    """A tensor starts at an address that the kernels were not verified for."""
+    """A tensor's address is not a multiple of the alignment with which the kernels were verified."""
 
 
 class AppliedLauncher:
-    """Runs a bound plan over its input tensors, given in the order of the plan. Re-entrant and thread-safe.
+    """Runs a plan with the sizes `dims` on one device; a call takes the input tensors in the order of the plan.
+    Re-entrant and thread-safe.
 
     `outputs` are the specs of the tensors that the module returns, which may view the plan's output buffers in another
-    shape.
-    """
+    shape. `alignment` of the inputs' addresses is in bytes."""
 
     def __init__(
         self,
@@ -80,8 +81,8 @@ class AppliedLauncher:
         self.tick = self._ticks.__next__
 
     def _bind(self) -> None:
-        """Bind the plan. Library launches use PyTorch's settings of this moment, and CUDA graphs contain the algorithms
-        that PyTorch chooses by them."""
+        """Evaluates the plan for the sizes. Library launches (cuBLASLt, cuDNN) use PyTorch's settings of this moment,
+        and CUDA graphs contain the algorithms that PyTorch chooses by them."""
         shared = libraries(self._device.index) if self._library else None
         if shared:
             shared.flags = library_flags()
@@ -115,13 +116,13 @@ class AppliedLauncher:
         self._viewed = [(index, index - first) for index in bound.tensors_of if index >= first]
 
     def calls(self) -> int:
-        """The number of calls of `tick`, read from the text of the iterator that `tick` advances: `count(7)` means
-        seven. Advancing an iterator is atomic, incrementing an integer is not."""
+        """Returns the number of calls of `tick`, read from the text of the iterator that `tick` advances: `count(7)`
+        means seven. Advancing an iterator is atomic, incrementing an integer is not."""
         return int(repr(self._ticks)[len("count(") : -1])
 
     def __call__(self, tensors: Tensors) -> list[torch.Tensor]:
-        """Outputs for these inputs. Raises Misaligned, before anything runs, if an input's address is not aligned, and
-        CudaError if a call of the driver fails."""
+        """Returns the outputs for these inputs. Raises Misaligned, before anything runs, if an input's address is not
+        aligned, and CudaError if a call of the driver fails."""
         if self._on_gpu and _current_device() != self._device.index:
             with torch.cuda.device(self._device):
                 return self._call(tensors)
@@ -176,7 +177,8 @@ class AppliedLauncher:
         pointers: list[int],
         stream: int,
     ) -> list[torch.Tensor]:
-        """Like `_call` for a plan with residual calls, which need tensors instead of addresses."""
+        """Runs a plan with residual calls (calls of PyTorch's own operators), which need tensors instead of addresses.
+        `pointers` holds the address of every buffer. Returns the outputs."""
         bound, first = self._bound, len(tensors)
         held: list[Any] = [*tensors, *outputs, *[None] * (len(bound.names) - first - len(outputs))]
         for index in self._left_out:
@@ -198,7 +200,8 @@ class _HeldCalls(threading.local):
         self._of: dict[int, tuple[torch.Tensor, PlanGraph]] = {}
 
     def on(self, scratch: torch.Tensor, stream: int, bound: executor.BoundPlan) -> PlanGraph:
-        """The graph of `stream`. A new one is made if `scratch` is not the tensor of the stream's previous call."""
+        """Returns the graph for `stream`. A new one is made if `scratch` is not the tensor of the stream's previous
+        call."""
         known = self._of.get(stream)
         if known is not None and known[0] is scratch:
             return known[1]
@@ -208,13 +211,13 @@ class _HeldCalls(threading.local):
 
     @property
     def graphs(self) -> list[PlanGraph]:
-        """The graphs of the current thread."""
+        """Returns the graphs of the current thread."""
         return [graph for _, graph in self._of.values()]
 
 
 class _CudaStream:
-    """A function that returns the driver's handle of the device's current stream. Makes the primary context current
-    once per thread."""
+    """A function without arguments that returns the driver's handle of the device's current stream. Makes the primary
+    context current once per thread."""
 
     def __init__(self, device: torch.device) -> None:
         self._index: int = device.index
@@ -241,8 +244,8 @@ def _host_stream() -> int:
 
 
 def _offsets(sizes: Any) -> list[int]:
-    """Offset of each scratch buffer in one allocation, then the size of the allocation; empty if there is no
-    scratch."""
+    """Returns the offset of each scratch buffer in one allocation, then the size of the allocation, all in bytes; empty
+    if there is no scratch."""
     offsets = [0]
     for size in sizes:
         offsets.append(offsets[-1] + -(-size // _SCRATCH_ALIGNMENT) * _SCRATCH_ALIGNMENT)

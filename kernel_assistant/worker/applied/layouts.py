@@ -1,8 +1,7 @@
-"""Compares the layouts of tensors with those of earlier calls: classes, sizes, strides, dtypes and devices.
+"""Compares the layouts of tensors with those of earlier calls: class, sizes, strides, dtype and device of each tensor.
 
 Uses PyTorch's own guards: a model has hundreds of tensors, and they compare all of them in the time that Python needs
-to compare twenty.
-"""
+to compare twenty."""
 
 from __future__ import annotations
 
@@ -21,15 +20,16 @@ _grad_enabled = torch.is_grad_enabled
 
 
 class LaunchersByLayout(Generic[Launcher]):
-    """Launchers of one instance, by the layout of all tensors of a call: arguments, parameters and buffers. Whether
-    gradients are recorded is part of the layout."""
+    """Stores the launchers of one module instance by the layout (class, sizes, strides, dtype, device) of all tensors
+    of a call: arguments, parameters and buffers. Whether gradients are recorded is part of the layout."""
 
     def __init__(self) -> None:
         self._known: tuple[tuple[Callable[..., bool], bool, Launcher], ...] = ()
         self._offered = 0
 
     def find(self, values: Sequence[Any]) -> Launcher | None:
-        """The launcher that was stored for tensors with this layout, if all values are such tensors."""
+        """Returns the launcher that was stored for tensors with the layout of `values`; None if there is none, or if a
+        value is no tensor."""
         grad = _grad_enabled()
         for check, recorded, launcher in self._known:
             if recorded is grad and check(*values):
@@ -37,7 +37,8 @@ class LaunchersByLayout(Generic[Launcher]):
         return None
 
     def store(self, tensors: Sequence[torch.Tensor], launcher: Launcher) -> None:
-        """Stores the launcher of a call that was accepted; if there are too many, the oldest one goes."""
+        """Stores the launcher of a call that was accepted, in place of the oldest one if there are MOST. After
+        MOST_STORED calls, stores only each MOST_STORED-th."""
         self._offered += 1
         if self._offered > MOST_STORED and self._offered % MOST_STORED:
             return
@@ -51,14 +52,15 @@ class LaunchersByLayout(Generic[Launcher]):
 
 
 class ParameterLayouts:
-    """Caches the layout of a module's tensors. The layout is part of the key under which `Guard` stores launchers."""
+    """Caches the layout (shapes, dtypes, devices, strides) of a module's tensors. The layout is part of the key under
+    which `Guard` stores launchers."""
 
     def __init__(self) -> None:
         #: By whether inference mode is on, which PyTorch's guards regard as another layout.
         self._known: dict[bool, tuple[Any, LayoutKey]] = {}
 
     def of(self, tensors: Sequence[torch.Tensor]) -> LayoutKey | None:
-        """The key for the layout of these tensors; None if one is not a plain strided tensor or parameter."""
+        """Returns the key for the layout of these tensors; None if one is not a plain strided tensor or parameter."""
         mode = torch.is_inference_mode_enabled()
         known = self._known.get(mode)
         if known is not None and known[0].check(*tensors):
@@ -73,7 +75,8 @@ class ParameterLayouts:
 
 
 class LayoutKey:
-    """Shapes, dtypes, devices and strides of tensors, with a hash that is computed once."""
+    """The shapes, dtypes, devices and strides of tensors as a key of dictionaries, with a hash that is computed once.
+    `requires_grad` says whether one of the tensors requires a gradient; it is no part of the key."""
 
     __slots__ = ("_hash", "_parts", "requires_grad")
 
@@ -90,8 +93,8 @@ class LayoutKey:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether kernels can read a value: a strided tensor or parameter, no subclass, whose values are those in memory
-    (PyTorch may instead mark a view as negated)."""
+    """Whether kernels can read a value: a strided tensor or parameter, not of a subclass, that PyTorch does not mark as
+    negated (the values of such a view are not those in memory)."""
     return type(value) in _CLASSES and value.layout is torch.strided and not value.is_neg()
 
 
@@ -100,8 +103,8 @@ def layout_of(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _guards(tensors: Sequence[torch.Tensor]) -> Any:
-    """An object whose `check` says whether tensors have the same layout as these. None if this PyTorch has no such
-    object, or if a tensor occurs twice, which `check` refuses."""
+    """Returns an object whose `check(*tensors)` says whether tensors have the same layout as these. Returns None if
+    this PyTorch has no such object, or if a tensor occurs twice, which `check` refuses."""
     make = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
     try:
         guards = make and make.TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)

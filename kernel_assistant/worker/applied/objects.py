@@ -1,10 +1,10 @@
-"""Converts containers whose class is not a plain tuple, list or dict to trees and back: named tuples, dataclasses,
-ordered dictionaries, outputs of transformers.
+"""Converts containers whose class is not a plain tuple, list or dict to trees (JSON descriptions, see calls.py) and
+back: named tuples, dataclasses, ordered dictionaries, outputs of transformers.
 
 Their tree is `{"object": {"module": ..., "class": ..., "form": ..., "parts": {name: tree}}}`. `module` is "" for a
 class of the module that defines the user's class, because that module may be imported under another name. `form` says
-how the object is built from its parts: "keywords" of the class, "items" in one iterable, "pairs" of name and part.
-"""
+what the constructor takes: "keywords", "items" (one iterable of the parts) or "pairs" (one iterable of name and
+part)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ Parts = dict[str, Any]
 
 
 def parts_of(value: Any) -> tuple[str, Parts] | None:
-    """(form, parts in pytree order) of a container as described above; None for any other value."""
+    """Returns (form, parts by name in pytree order) of a container; `form` says how to rebuild it: "keywords", "items"
+    or "pairs" (see the module's docstring). Returns None for any other value."""
     cls = type(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = [field.name for field in dataclasses.fields(value) if field.init]
@@ -33,8 +34,8 @@ def parts_of(value: Any) -> tuple[str, Parts] | None:
 
 
 def check_form(value: Any, form: str, parts: Parts) -> None:
-    """Raise ValueError unless an object built from the parts has the same parts. Constructors are user code, so that
-    may fail."""
+    """Raises ValueError unless an object of the class of `value`, rebuilt from `parts` in the way `form`, has the same
+    parts. Rebuilding may fail, because constructors are user code."""
     cls = type(value)
     if "." in cls.__qualname__:
         raise ValueError(f"a {cls.__qualname__} cannot be found by its name")
@@ -51,7 +52,8 @@ def check_form(value: Any, form: str, parts: Parts) -> None:
 
 
 def class_name(cls: type, home: str) -> dict[str, str]:
-    """The entries of a tree that name a class; `home` is the module of the user's class."""
+    """Returns the entries "module" and "class" of a tree that name a class; "module" is "" for a class of the module
+    `home`, which defines the user's class."""
     return {"module": "" if cls.__module__ == home else cls.__module__, "class": cls.__qualname__}
 
 
@@ -60,9 +62,9 @@ def is_named(cls: type, named: dict[str, Any]) -> bool:
 
 
 class Maker:
-    """Makes objects of one class. A class of another module is looked up at once (raises ImportError, AttributeError);
-    one of the user's own module is looked up in `names`, its globals, when the first object is made, because it may be
-    defined further down in the file."""
+    """Makes objects of the class that `named`, the "object" entry of a tree, describes. A class of another module is
+    looked up at once (raises ImportError, AttributeError). A class of the user's own module is looked up in `names`,
+    its globals, when the first object is made, because it may be defined further down in the file."""
 
     def __init__(self, named: dict[str, Any], names: Mapping[str, Any]) -> None:
         self._form, self._name, self._names = named["form"], named["class"], names

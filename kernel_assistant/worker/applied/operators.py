@@ -1,8 +1,8 @@
-"""Registers a plan as the torch operator `kernel_assistant::NAME`, with a fake implementation, once per process.
+"""Registers a plan as the torch operator `kernel_assistant::NAME`, with a fake implementation for tracing, once per
+process.
 
 If the same candidate is imported from several folders, they share the operator, and the implementation that was
-registered last runs.
-"""
+registered last runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ Run = Callable[..., list[torch.Tensor]]
 
 
 class _Registry(types.ModuleType):
-    """The state that all copies of this file in one process share, kept in `sys.modules`."""
+    """The state that all copies of this file in one process share: the torch library, and the implementation of each
+    operator by name. Kept in `sys.modules`."""
 
     def __init__(self) -> None:
         super().__init__("_kernel_assistant_operators")
@@ -43,11 +44,10 @@ def _registry() -> _Registry:
 def register(
     name: str, target: str, inputs: list[dict[str, Any]], outputs: list[dict[str, Any]], run: Run
 ) -> Callable[..., Any]:
-    """The operator on tensors that fit the specs `inputs`; it returns a tensor, or a tuple if there are several
-    outputs.
+    """Returns the operator `kernel_assistant::NAME` on tensors that fit the specs `inputs`, defined at the first call
+    for this name. It returns a tensor, or a tuple of tensors if there are several outputs.
 
-    `run` gets tensors at aligned addresses and gives the list of outputs. Raises RuntimeError if torch refuses.
-    """
+    `run` gets tensors at aligned addresses and returns the list of outputs. Raises RuntimeError if torch refuses."""
     registry = _registry()
     with registry.lock:
         registry.providers[name] = run
@@ -91,8 +91,8 @@ def _define(
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, or a copy if it is not aligned: a compiler may pass a view at any address, but kernels were verified
-    on tensors as torch allocates them."""
+    """Returns the tensor, or a copy if its address is not a multiple of 64 bytes: a compiler may pass a view at any
+    address, but kernels were verified on tensors as torch allocates them."""
     return copied(tensor) if tensor.data_ptr() & 63 else tensor
 
 

@@ -1,4 +1,4 @@
-"""Keeps the buffers that a plan derives from parameters, such as packed weights; derives them again when a parameter
+"""Keeps the buffers that a plan computes from parameters, such as packed weights; computes them again when a parameter
 changes."""
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ _KEPT = 16
 
 
 class PackedParameters:
-    """Runs the plan's `prepare` launches and keeps their outputs.
+    """Runs the launches in the plan's list `prepare` and keeps their outputs, the packed buffers.
 
     A parameter counts as unchanged while it is the same tensor object at the same address and version. In-place writes
-    through `.data` do not change the version: PyTorch itself cannot see them either.
-    """
+    through `.data` do not change the version: PyTorch itself cannot see them either."""
 
     def __init__(
         self,
@@ -48,8 +47,9 @@ class PackedParameters:
         self._kept: list[_Kept] = []
 
     def pointers(self, tensors: Sequence[torch.Tensor], pointers: list[int], stream: int) -> list[int]:
-        """Addresses of the packed buffers, which are filled first if a parameter has changed. `pointers` holds the
-        addresses of inputs, outputs and scratch buffers."""
+        """Returns the addresses of the packed buffers, after filling them if a parameter has changed. `tensors` are the
+        plan's inputs; `pointers` holds the addresses of inputs, outputs and scratch buffers; `stream` is the driver's
+        handle."""
         read = [tensors[index] for index in self._read]
         try:
             state = [stream, *(pointers[index] for index in self._read), *map(_version, read)]
@@ -73,9 +73,9 @@ class PackedParameters:
         return addresses
 
     def _again(self, read: list[torch.Tensor], stream: int) -> list[torch.Tensor] | None:
-        """The packed buffers that were derived earlier from the same parameters on the same stream, to be filled with
-        new values; None if there are none. None also during a capture, which must not change buffers that other calls
-        use."""
+        """Returns the packed buffers that were computed earlier from the same parameters on the same stream, for the
+        caller to fill with new values; None if there are none. None also during a CUDA graph capture, which must not
+        change buffers that other calls use."""
         if self._capturing():
             return None
         same = (kept.packed for kept in tuple(self._kept) if kept.state[0] == stream and kept.is_of(read))
@@ -83,7 +83,7 @@ class PackedParameters:
 
 
 class _Kept(NamedTuple):
-    """Packed buffers with their addresses, weak references to the parameters from which they were derived, and the
+    """Packed buffers with their addresses, weak references to the parameters from which they were computed, and the
     state at that time: the stream, then the addresses and versions of the parameters."""
 
     references: list[weakref.ref[torch.Tensor]]
@@ -96,12 +96,12 @@ class _Kept(NamedTuple):
 
 
 def allocator(spec: dict[str, Any], dims: dict[str, int], device: torch.device) -> Callable[[], torch.Tensor]:
-    """A function that makes a tensor with the dtype, shape and strides of `spec`, and undefined values. Call it while
-    `device` is the current one."""
+    """Returns a function that makes a tensor with the dtype, shape and strides of `spec` at the sizes `dims`, and
+    undefined values. Call it while `device` is the current one."""
     shape, strides, dtype = plans.shape(spec, dims), plans.strides(spec, dims), DTYPES[spec["dtype"]]
     return partial(_EMPTY[device.type], shape, strides, dtype)
 
 
 def device_bytes(size: int) -> torch.Tensor:
-    """A tensor [size] of bytes on the current GPU with undefined values."""
+    """Returns a uint8 tensor of shape [size] on the current GPU with undefined values."""
     return _EMPTY["cuda"]((size,), (1,), torch.uint8)

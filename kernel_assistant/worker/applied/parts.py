@@ -1,10 +1,9 @@
-"""Stores the files of one class: all texts in CLASS.txt, one after the other, all binaries in the archive
+"""Stores the files of one class in a package: all texts in CLASS.txt, one after the other, all binaries in the archive
 CLASS.kernels.
 
-The files have names such as `plan.json`, `sources/gate.cu`, `kernels.sm_90.cubin`; for instances of another size the
-names have a prefix `size_…/`. Older packages keep the files in a folder CLASS, which is read as well. Standard library
-only.
-"""
+The files have names such as `plan.json`, `sources/gate.cu`, `kernels.sm_90.cubin`. If kernels exist for module
+instances of other sizes too, their files have a prefix `size_…/`. Older packages keep the files in a folder CLASS,
+which is read as well. Standard library only."""
 
 from __future__ import annotations
 
@@ -25,8 +24,8 @@ _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplementedEr
 
 
 class Parts:
-    """Files of the class `name` in the folder `package`. Raises OSError for a missing or damaged file, ValueError for
-    texts that were cut off."""
+    """Reads the files of the class `name` in the folder `package`. Methods raise OSError for a missing or damaged file,
+    and ValueError for texts that were cut off."""
 
     def __init__(self, package: str, name: str) -> None:
         self.package, self.name = package, name
@@ -34,7 +33,7 @@ class Parts:
         self._texts: dict[str, bytes] | None = None
 
     def names(self) -> list[str]:
-        """Names of all files, sorted."""
+        """Returns the names of all files, sorted."""
         return sorted({*self._own(), *self._packed(), *self._archived()})
 
     def read(self, name: str) -> bytes:
@@ -46,12 +45,12 @@ class Parts:
         return texts[name] if name in texts else self._unpacked(name)
 
     def path(self, name: str) -> str:
-        """Path of a file that is stored by itself; "" for a file inside CLASS.txt or CLASS.kernels."""
+        """Returns the path of a file that is stored by itself; "" for a file inside CLASS.txt or CLASS.kernels."""
         path = os.path.join(self._folder, name)
         return path if os.path.isfile(path) else ""
 
     def holder(self, name: str) -> str:
-        """Path of the file that contains the binary `name`."""
+        """Returns the path of the file that contains the binary `name`: the binary itself, or the archive."""
         return self.path(name) or self._folder + ARCHIVE
 
     def _own(self) -> Iterator[str]:
@@ -90,17 +89,16 @@ class Parts:
 
 
 def sizes_of(parts: Parts) -> list[str]:
-    """The prefixes of the class's file names, one for each verified size of its instances; the first is "" for the main
-    size."""
+    """Returns the prefixes of the class's file names, one for each size of module instances that has kernels. The first
+    one is "", for the main size; the others are sorted."""
     names = parts.names()
     inner = {name.partition("/")[0] + "/" for name in names if name.startswith(SIZE)}
     return ["", *sorted(size for size in inner if f"{size}provenance.json" in names)]
 
 
 def pack_texts(parts: dict[str, bytes]) -> bytes:
-    """Join texts into one. Each text follows a line with a mark and its name, and the mark alone ends the whole; no
-    line of the texts begins with the mark.
-    """
+    """Joins texts, given by name, into one. Each text follows a line with a mark and its name, and the mark alone ends
+    the whole; no line of the texts begins with the mark."""
     lines = [line for text in parts.values() for line in text.split(b"\n")]
     mark = b"=" * 10
     while any(line.startswith(mark) for line in lines):
@@ -110,7 +108,8 @@ def pack_texts(parts: dict[str, bytes]) -> bytes:
 
 
 def unpack_texts(data: bytes, name: str) -> dict[str, bytes]:
-    """The inverse of `pack_texts`, also if line ends were converted. Raises ValueError if the text was cut off."""
+    """Splits what `pack_texts` has joined into texts by name, also if line ends were converted since. `name` is for the
+    error message. Raises ValueError if `data` was cut off."""
     lines = data.split(b"\n")
     mark = lines[0].partition(b" ")[0]
     if not mark or len(lines) < 2 or lines[-2].strip() != mark or lines[-1]:
@@ -123,7 +122,7 @@ def unpack_texts(data: bytes, name: str) -> dict[str, bytes]:
 
 
 def pack_binaries(parts: dict[str, bytes]) -> bytes:
-    """A zip archive whose bytes depend on the binaries only, not on the time."""
+    """Returns a zip archive of binaries, given by name. Its bytes depend on the binaries only, not on the time."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(parts):

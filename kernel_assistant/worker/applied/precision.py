@@ -1,4 +1,5 @@
-"""Reads the settings of PyTorch that library launches, and residual calls in CUDA graphs, have to follow."""
+"""Reads the settings of PyTorch that library launches (cuBLASLt, cuDNN), and PyTorch's own operators in CUDA graphs,
+have to follow."""
 
 from __future__ import annotations
 
@@ -9,22 +10,23 @@ _precision = torch._C._get_fp32_precision_getter
 
 
 def tf32_flags() -> dict[str, bool]:
-    """For cuBLASLt and cuDNN, whether PyTorch would now compute float32 products and convolutions in TF32.
+    """Returns, for "cublaslt" and "cudnn", whether PyTorch would now compute float32 products and convolutions in TF32.
 
-    Reads the setting of each operation: the older `allow_tf32` raises if a program has used both kinds of settings.
-    """
+    Reads the setting of each operation, because the older `allow_tf32` raises if a program has used both kinds of
+    settings."""
     return {"cublaslt": _precision("cuda", "matmul") == "tf32", "cudnn": _precision("cuda", "conv") == "tf32"}
 
 
 def library_flags() -> dict[str, bool]:
-    """The flags of `tf32_flags`, and `deterministic`: whether PyTorch's settings require bit-equal results in each
-    run."""
+    """Returns the flags of `tf32_flags`, and `deterministic`: whether PyTorch's settings require bit-equal results in
+    each run."""
     deterministic = torch._C._get_cudnn_deterministic() or torch.are_deterministic_algorithms_enabled()
     return {**tf32_flags(), "deterministic": deterministic}
 
 
 def call_flags() -> dict[str, bool]:
-    """The flags of `library_flags`, and the other settings by which PyTorch chooses the kernels of its operators."""
+    """Returns the flags of `library_flags`, and the other settings by which PyTorch chooses the kernels of its
+    operators."""
     cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
     return {
         **library_flags(),

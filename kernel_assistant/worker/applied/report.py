@@ -1,9 +1,8 @@
-"""Writes at the end of a program how many calls ran the kernels and how many fell back, and why, if
-KERNEL_ASSISTANT_COUNTERS=FOLDER is set.
+"""If KERNEL_ASSISTANT_COUNTERS=FOLDER is set, writes at the end of a program how many calls ran the kernels, and how
+many ran the original code instead, and why.
 
 There is one file for each package, about the last program that called it. A process and the processes that it starts,
-forks included, count as one program: their counters are added up. Without the variable nothing is written.
-"""
+forks included, count as one program: their counters are added up. Without the variable nothing is written."""
 
 from __future__ import annotations
 
@@ -31,8 +30,8 @@ _asked: list[_Report] = []
 
 
 class _Report:
-    """Writes how often the kernels of one applied package ran, and why not, to a file of this process, when the process
-    ends. Writing resets the counters, so that no call is counted twice."""
+    """Adds the counters of one applied package (how often its kernels ran, and why not) to its file in `folder` when
+    the process ends. `counters` returns them. Writing resets them, so that no call is counted twice."""
 
     def __init__(self, folder: str, package: str, counters: Callable[[], Classes], reset: Callable[[], None]) -> None:
         self._folder, self._package, self._counters, self._reset = folder, package, counters, reset
@@ -45,14 +44,14 @@ class _Report:
             _write(self._folder, self._package, classes)
 
     def in_fork(self) -> None:
-        """Write the report when this forked child ends; children of `multiprocessing` do not run functions of `atexit`.
-        The parent writes its own counters itself."""
+        """Makes this forked child write the report when it ends; children of `multiprocessing` do not run functions of
+        `atexit`. The parent writes its own counters itself."""
         util.Finalize(None, self.write, exitpriority=0)
 
 
 def report_at_exit(package: str, counters: Callable[[], Classes], reset: Callable[[], None]) -> None:
-    """When the program ends, write `counters` of the package whose folder is `package`, if the variable
-    KERNEL_ASSISTANT_COUNTERS is set. Only the first call has an effect."""
+    """Arranges that `counters()` of the package whose folder is `package` are written when the program ends, if the
+    variable KERNEL_ASSISTANT_COUNTERS is set. `reset` sets the counters to zero. Only the first call has an effect."""
     folder = os.environ.get(VARIABLE, "")
     if folder and not _asked:
         os.environ.setdefault(PROGRAM, f"{os.getpid()} {time.time_ns()}")
@@ -65,7 +64,7 @@ def report_at_exit(package: str, counters: Callable[[], Classes], reset: Callabl
 
 
 def file_name(package: str) -> str:
-    """File name of the report; `package` is the path of its folder without symbolic links."""
+    """Returns the file name of the report; `package` is the path of the package's folder without symbolic links."""
     return hashlib.sha256(os.fsencode(package)).hexdigest()[:24] + ".json"
 
 
@@ -84,7 +83,7 @@ def _write(folder: str, package: str, counters: Classes) -> None:
 
 
 def _written(path: str, program: str) -> Classes:
-    """The counters in the file `path`, if other processes of the program `program` have written them, else {}."""
+    """Returns the counters in the file `path`, if processes of the program `program` have written them, else {}."""
     try:
         with open(path, encoding="utf-8") as file:
             report = json.load(file)
@@ -106,8 +105,8 @@ def _added(before: Classes, now: Classes) -> Classes:
 
 @contextmanager
 def _alone(path: str) -> Iterator[None]:
-    """Hold a file lock during the block, if the system has file locks, so that processes that end at the same time
-    write one after another."""
+    """Holds a lock of the file `path` during the `with` block, if the system has file locks, so that processes that end
+    at the same time write one after another."""
     with open(path, "wb") as file:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,5 +1,5 @@
-"""Sizes of a call: matches concrete shapes with symbolic ones, and evaluates expressions over plain or symbolic
-integers."""
+"""Finds the sizes of a call: matches concrete shapes with symbolic ones, and evaluates expressions over plain or
+symbolic (SymInt) integers."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class ShapeMismatch(ValueError):
 
 
 def match_shapes(symbolic: Sequence[Sequence[str]], shapes: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """Dimension → size such that every symbolic shape equals its concrete one. Raises ShapeMismatch.
+    """Returns, for each name of a dimension, the size with which every symbolic shape equals its concrete one. Raises
+    ShapeMismatch if there is none.
 
     Names that stand alone are bound first. Then each expression with one unknown is solved for it, as if it were
-    linear.
-    """
+    linear."""
     pairs: list[tuple[str, Any]] = []
     for want, got in zip(symbolic, shapes, strict=True):
         if len(want) != len(got):
@@ -53,14 +53,15 @@ def match_shapes(symbolic: Sequence[Sequence[str]], shapes: Sequence[Sequence[An
 
 
 def evaluate(expression: str, dims: dict[str, Any]) -> Any:
-    """Like `plan.evaluate`, but a symbolic integer stays symbolic."""
+    """Returns the value of an integer expression over `dims`, which maps names to sizes; it is symbolic if a size is.
+    Raises ShapeMismatch for an unknown name, PlanError if the text is not an integer expression."""
     if expression.isdigit():
         return int(expression)
     return _evaluate(_parse(expression), dims)
 
 
 def names(expression: str) -> set[str]:
-    """The names of the dimensions that an expression uses."""
+    """Returns the names of the dimensions that an expression uses."""
     return {n.id for n in ast.walk(_parse(expression)) if isinstance(n, ast.Name)} - set(_CALLS)
 
 

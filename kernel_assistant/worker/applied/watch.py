@@ -1,9 +1,8 @@
-"""Watches whether one module instance is still as it was verified.
+"""Checks at each call whether a module instance still has the attributes with which its kernels were verified.
 
 A call reads the version tags of the instance's dictionaries (PEP 509, in CPython up to 3.12): each change of a
 dictionary gives it a new tag. Other interpreters compare the identity of all values instead, which takes ten times as
-long.
-"""
+long."""
 
 from __future__ import annotations
 
@@ -36,8 +35,9 @@ _DEPTH = 4
 
 
 class InstanceVerdict:
-    """Decides whether one instance fits the contract. `paths` are the dotted names of the parameters and buffers that
-    the kernels read; `shapes` are their verified shapes, by which an instance of another size is recognised quickly."""
+    """Decides whether one module instance still fits the verified `attributes` (as `module_attributes` returns them).
+    `paths` are the dotted names of the parameters and buffers that the kernels read; `shapes` are their verified
+    shapes, by which an instance of another size is recognised quickly."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class InstanceVerdict:
         self._inspect()
 
     def reason(self) -> str:
-        """Why the instance does not fit: "attributes", "hooks", "parameters" or "shape"; "" if it fits."""
+        """Returns why the instance does not fit: "attributes", "hooks", "parameters" or "shape"; "" if it fits."""
         changed, hooked = self._containers.look()
         if changed:
             self._inspect()
@@ -70,11 +70,13 @@ class InstanceVerdict:
         return ""
 
     def tensors(self) -> list[Any]:
-        """The live parameters and buffers, in the order of `paths`. Valid only if `reason` returned ""."""
+        """Returns the present parameters and buffers, in the order of `paths`. Valid only if `reason` returned ""
+        before."""
         return [values[key] for values, key in self.sources]
 
     def _inspect(self) -> None:
-        """Take a new snapshot and compare everything with what was verified."""
+        """Takes a new snapshot of the instance's dictionaries and lists, and compares everything with the verified
+        attributes."""
         module = self.reference()
         assert module is not None
         children = [child for _, child in module.named_modules(remove_duplicate=False)]
@@ -102,7 +104,8 @@ class InstanceVerdict:
 
 
 class _Containers:
-    """Watches the dictionaries and lists of a module and its submodules, and their dictionaries of hooks."""
+    """Detects changes of the dictionaries and lists of a module and its submodules since `snapshots` of their values
+    were taken, and forward hooks in the dictionaries `hooks`."""
 
     def __init__(self, snapshots: list[Snapshot], hooks: list[dict[int, Any]]) -> None:
         self._snapshots, self._hooks = snapshots, hooks
@@ -138,8 +141,8 @@ def _differ(snapshots: Iterable[Snapshot]) -> bool:
 
 
 def versions_of(dictionaries: Iterable[dict[Any, Any]]) -> Callable[[], list[int]] | None:
-    """A function that reads the version tags (PEP 509) of these dictionaries, which the caller must keep alive. None if
-    this Python has no such tags."""
+    """Returns a function that reads the version tags (PEP 509) of these dictionaries, which the caller must keep alive;
+    None if this Python has no such tags."""
     if not _TAGGED:
         return None
     tags = [ctypes.c_uint64.from_address(id(one) + _TAG_OFFSET) for one in dictionaries]
@@ -196,8 +199,8 @@ def _snapshots(module: torch.nn.Module) -> Iterable[Snapshot]:
 
 
 def _inside(value: Any, depth: int) -> list[Snapshot] | None:
-    """Snapshots of the containers in an attribute that can change in place, such as a configuration; None if a change
-    inside it does not replace an object, as in an array."""
+    """Returns snapshots of the containers in an attribute that can change in place, such as a configuration; None if a
+    change inside it does not replace an object, as in an array. Descends at most `depth` levels."""
     if depth == 0 or is_atomic(value):
         return []
     if may_change_in_place(value):
@@ -238,8 +241,8 @@ def _nothing(_: Any) -> tuple[()]:
 
 
 def _source(module: torch.nn.Module, path: str) -> tuple[dict[str, Any], str] | None:
-    """The dictionary and key that hold a tensor; None if no dictionary holds it, as for a parametrised tensor, which is
-    computed at each access."""
+    """Returns the dictionary and the key that hold the tensor with the dotted name `path`; None if no dictionary holds
+    it: a parametrised tensor, for example, is computed at each access."""
     *parents, name = path.split(".")
     for parent in parents:
         child = module._modules.get(parent)

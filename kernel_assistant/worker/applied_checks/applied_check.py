@@ -1,5 +1,5 @@
-"""Checks an applied package in a process like the user's: which binary is picked, whether the kernels run, and whether
-their outputs equal the original's.
+"""Checks an applied package (the folder of kernels beside the user's file) in a process like the user's: which binary
+its loader picks, whether the kernels run, and whether their outputs equal the original's.
 
 It loads generated code without a sandbox, as the user's own process does; the judge has already run the same binary in
 the sandbox.
@@ -20,7 +20,9 @@ from .applied_timing import row_alone, same_values
 
 
 def pick_binary(params: dict[str, Any]) -> dict[str, Any]:
-    """`{"name": file name}` of the binary that the loader picks on this machine, or `{"problem": why}` if none fits."""
+    """Returns `{"name": file name}` of the compiled binary that the package's loader picks on this machine, or
+    `{"problem": why}` if none fits. `params` has `package` (its folder), `class`, `size`, `target`, `device` (its
+    index), `cpu_flags` and `binary_flags`."""
     device = torch.device("cuda", params["device"]) if params["target"] == "cuda" else torch.device("cpu")
     parts = Parts(params["package"], params["class"])
     binaries = Binaries(parts, params["size"], params["target"], params["cpu_flags"], params["binary_flags"])
@@ -31,8 +33,9 @@ def pick_binary(params: dict[str, Any]) -> dict[str, Any]:
 
 
 class AppliedModule:
-    """One applied class. In `params`, `task` is the original, `applied` the text of its file with the kernels, and
-    `package` the folder of the kernels. The class is opened without kernels; `check` loads them."""
+    """A user's class with the kernels that were applied to it. In `params`, `task` is the original (a KernelTask as
+    builtins), `applied` the text of its file with the kernels, and `package` the folder of the kernels. The constructor
+    opens the class without kernels; `check` loads them."""
 
     def __init__(self, params: dict[str, Any]) -> None:
         self._params, task = params, params["task"]
@@ -40,10 +43,12 @@ class AppliedModule:
         self._opened = open_task(task, self._device)
 
     def check(self, timing: bool) -> dict[str, Any]:
-        """Makes one declared call with kernels and one without; times both if `timing`.
+        """Calls the class with its declared inputs, once with kernels and once without; times both if `timing` is set
+        and the outputs are equal.
 
-        Returns a dict with `equal`, `kernel` (calls that the kernels served), `fallbacks` (reason → calls), `warnings`,
-        and `row` (a row as in `time_applied`, None without `timing`). Afterwards the class is as before.
+        Returns a dict with `equal`, `kernel` (number of calls that ran kernels), `fallbacks` (reason → number of calls
+        that ran the original forward), `warnings` (texts), and `row` (times as in `time_applied`, None if nothing was
+        timed). Afterwards the class is as before.
         """
         opened, task = self._opened, self._params["task"]
         with warnings.catch_warnings(record=True) as caught, for_a_while(opened, self._params, self._device) as applied:

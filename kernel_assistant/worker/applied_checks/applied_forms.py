@@ -1,4 +1,4 @@
-"""Builds a module with its kernels beside the same module without them, in one process."""
+"""Builds the user's module with its applied kernels, in the same process as the module without them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ..user_module.loading import build, find_class, load_module
 
 
 def with_kernels(opened: OpenTask, params: dict[str, Any], device: str) -> torch.nn.Module:
-    """The module with kernels, built like `opened.model` and with its weights. The edited text `params["applied"]` is
-    imported under the path `params["edited"]`.
+    """Returns the module with kernels, built like `opened.model` and with its weights. The edited text
+    `params["applied"]` is imported under the path `params["edited"]`.
 
-    For a class of an installed package, `forward` is replaced from outside by the kernels in the folder `package`, as
-    in a user's program: some files of a package cannot be executed twice, because they register the things that they
-    define.
+    In a class of an installed package, the kernels in the folder `params["package"]` replace `forward` after the
+    import, as in a user's program: some files of a package cannot be executed twice, because they register the things
+    that they define.
     """
     task = params["task"]
     if task.get("installed"):
@@ -41,10 +41,11 @@ def with_kernels(opened: OpenTask, params: dict[str, Any], device: str) -> torch
 
 @contextlib.contextmanager
 def for_a_while(opened: OpenTask, params: dict[str, Any], device: str) -> Iterator[torch.nn.Module]:
-    """A context manager that gives the module of `with_kernels`, for a process that handles other classes later.
+    """Context manager that yields the module of `with_kernels`, and undoes afterwards what this changed in the process,
+    because the process handles other classes later.
 
-    After the block an installed class has its old `forward`, and the package's modules are dropped: the next class of
-    the package loads them again, with counters at zero.
+    At the end a class of an installed package gets its old `forward` back, and the modules of the kernels' package are
+    removed: the next class of the package loads them again, with counters at zero.
     """
     task = params["task"]
     cls = find_class(opened.module, task) if task.get("installed") else None
@@ -61,20 +62,23 @@ def for_a_while(opened: OpenTask, params: dict[str, Any], device: str) -> Iterat
 
 
 def counters(package: str) -> dict[str, Any]:
-    """Counters of the guards of a package in this process, by class."""
+    """Returns how the calls of a package of kernels ran in this process: class name → `{"kernel": number of calls that
+    ran kernels, "fallbacks": {reason: number of calls that ran the original forward}}`. `package` is the folder of the
+    package."""
     return dict(runpy.run_path(os.path.join(package, "load.py"))["counters"]())
 
 
 def _forget_package(package: str) -> None:
-    """Drop the modules under the name that the package's load.py gives them."""
+    """Removes the modules of a package of kernels from `sys.modules`. `package` is its folder, from whose path the
+    package's load.py makes the name of these modules."""
     name = "_kernels_" + hashlib.sha256(os.fsencode(os.path.realpath(package))).hexdigest()[:16]
     for loaded in [one for one in sys.modules if one == name or one.startswith(name + ".")]:
         del sys.modules[loaded]
 
 
 def keep_original(model: torch.nn.Module) -> None:
-    """Give the instance, and instances of the same class inside it, a subclass whose `forward` is the one that the
-    class has now.
+    """Gives `model`, and all submodules of the same class, a subclass that keeps the present `forward`, so that they do
+    not change when the class gets another `forward` (the one with kernels).
     """
     cls = type(model)
     names = {"forward": cls.forward, "__module__": cls.__module__, "__qualname__": cls.__qualname__}

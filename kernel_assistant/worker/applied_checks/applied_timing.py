@@ -1,9 +1,10 @@
-"""Times a user's class without kernels against the same class with applied kernels, including guard and operator.
+"""Times a user's class without kernels against the same class with applied kernels. The times include the guard (the
+check before each call) and the operator through which torch.compile calls the kernels.
 
 This is the last measurement before a result is accepted. In one process, with the user's ordinary allocator, it times
-several sizes, and the module inside a compiled parent. The declared size comes first and has the full number of rounds;
-without a gain there, the rest is not measured. The other rows only need a good estimate, for which twelve rounds
-suffice; as many rows are measured as the time allows.
+several sizes, and the module inside a compiled parent. The declared size comes first and has the full number of rounds
+(a round times both versions once); without a gain there, the rest is not measured. The other rows only need a good
+estimate, for which twelve rounds suffice; as many rows are measured as the time allows.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ Calls = list[tuple[Args, Kwargs]]
 
 
 class ParentModule(torch.nn.Module):
-    """A parent with operators of its own before and after the module, as in a user's model."""
+    """Calls `child` with operators of its own before and after it, as in a user's model: torch.compile can then fuse
+    these with the child's operators."""
 
     def __init__(self, child: torch.nn.Module) -> None:
         super().__init__()
@@ -60,7 +62,7 @@ def _after(value: Any) -> Any:
 
 
 def _parents_exact(opened: OpenTask, args: Args, kwargs: Kwargs) -> tuple[torch.Tensor, ...] | None:
-    """Outputs of `ParentModule` around the module in float64; None if the module cannot run in float64."""
+    """Returns the outputs of `ParentModule` around the module in float64; None if the module cannot run in float64."""
     outputs = opened.exact(tuple(map(_before, args)), kwargs)
     return None if outputs is None else tuple(map(_after, outputs))
 
@@ -70,10 +72,10 @@ def time_applied(params: dict[str, Any], module: ModuleType | None = None) -> di
     same file at the path `edited`, `package` the folder of the kernels, and `limit` the seconds for all measurements.
     `module` is the original's module if it is imported already.
 
-    Returns a dict with `rows`, as far as they were measured within the limit. Each row has `name`, `dims`, `elements`
-    (of all inputs), `original_ms`, `applied_ms`, `speedup` with its 99.9% interval, and `equal`. The dict also has, for
-    the declared size, `kernel_calls` (calls that the kernels served) and `fallbacks` (reason → calls that the original
-    served).
+    Returns a dict with `rows`, as many as could be measured within the limit. Each row has `name`, `dims`, `elements`
+    (of all inputs), `original_ms`, `applied_ms`, `speedup`, `speedup_ci` (its 99.9% interval), and `equal`. The dict
+    also has, for the declared size, `kernel_calls` (number of calls that ran kernels) and `fallbacks` (reason → number
+    of calls that ran the original forward).
     """
     ends = time.monotonic() + params["limit"] - ANSWER_SECONDS
     task = params["task"]
@@ -121,7 +123,7 @@ def row_alone(
 
 
 def _start_equal(opened: OpenTask, applied: torch.nn.Module) -> None:
-    """Give both modules the buffers with which every call of the judge begins, if forward changes them."""
+    """Gives the buffers that forward changes the same first values in both modules."""
     for model in (opened.model, applied):
         opened.held.rewind(model)
 
@@ -165,8 +167,8 @@ def _row(
 def _calls(
     opened: OpenTask, dims: dict[str, int] | None, cache_bytes: int, again: Callable[[torch.Tensor], torch.Tensor]
 ) -> Calls:
-    """Copies of one call's inputs, made by `again`: so many that they exceed the cache four times, but at least 2 and
-    at most 512."""
+    """Returns copies of one call's inputs as (args, kwargs), at the sizes `dims` (None: the declared ones); `again`
+    copies a tensor. Together they exceed the cache four times, but there are at least 2 and at most 512."""
     first = opened.inputs(0, opened.task["seed"], "declared", dims)
     size = max(sum(tensor.numel() * tensor.element_size() for tensor in opened.flatten(*first)), 1)
     count = max(2, min(MOST_CALLS, max(4 * cache_bytes, LEAST_FOOTPRINT) // size + 1))
@@ -175,7 +177,7 @@ def _calls(
 
 
 def _unaligned(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy that begins one element after an aligned address, as a slice of a larger tensor may."""
+    """Returns a copy that begins one element after an aligned address, as a slice of a larger tensor may."""
     room = torch.empty(span(tensor) + 1, dtype=tensor.dtype, device=tensor.device)
     copy = room.as_strided(tensor.shape, tensor.stride(), 1)
     copy_as_it_lies(copy, tensor)
@@ -189,11 +191,11 @@ def same_values(
     call: tuple[Args, Kwargs],
     exact: Callable[[OpenTask, Args, Kwargs], tuple[torch.Tensor, ...] | None] = OpenTask.exact,
 ) -> bool:
-    """Whether both modules give the same outputs for one call and leave the same values in the buffers that it changes,
-    within the task's numerics or a hundredth of the largest value.
+    """Whether both modules return the same outputs for one call and leave the same values in the buffers that forward
+    changes: within the task's error policy (`numerics`), or within a hundredth of the largest value.
 
     If a module magnifies rounding, two correct results differ by more. Then the result of the kernels is compared with
-    float64 by the judge's rule, which takes PyTorch's own error into account.
+    `exact`, the outputs in float64, by the judge's rule, which takes PyTorch's own error into account.
     """
     args, kwargs = call
     results = [model(*args, **kwargs) for model in (original, applied)]

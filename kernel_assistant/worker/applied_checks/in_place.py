@@ -1,7 +1,8 @@
 """Puts kernels into the user's class without importing its file a second time, which may take long.
 
-In an edited file the decorator gets the class right after its `class` statement, and returns the same object. Applied
-after the import it does the same, unless the file has used or changed `forward` in between.
+In an edited file, a decorator above the class gets the class right after its `class` statement, and returns the same
+object. If it is called after the import instead, it does the same, unless the file has used or changed `forward` in
+between.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from .applied_forms import keep_original, with_kernels
 
 
 def put_in(opened: OpenTask, params: dict[str, Any], device: str) -> torch.nn.Module:
-    """Like `with_kernels`, but puts the kernels into the class of `opened.module` if that gives the same module.
+    """Returns the module with kernels that `with_kernels` returns, but gets it without a second import of the user's
+    file where this gives the same module: the kernels then replace `forward` in the class of `opened.module`.
     `opened.model` keeps its own `forward`."""
     task = params["task"]
     if task.get("installed"):
@@ -38,7 +40,8 @@ def put_in(opened: OpenTask, params: dict[str, Any], device: str) -> torch.nn.Mo
 
 
 def is_left_alone(text: str, class_name: str) -> bool:
-    """Whether a file defines the class once, without decorators, and mentions its `forward` nowhere else."""
+    """Whether the file with this `text` defines the class once, without decorators, and `CLASS.forward` occurs nowhere
+    in it."""
     nodes = list(ast.walk(ast.parse(text)))
     classes = [node for node in nodes if isinstance(node, ast.ClassDef) and node.name == class_name]
     named = any(
@@ -52,6 +55,7 @@ def is_left_alone(text: str, class_name: str) -> bool:
 
 
 def _is_plain(cls: type) -> bool:
-    """Whether a subclass of `cls`, such as `keep_original` makes, can be derived without running the user's code."""
+    """Whether a subclass of `cls`, which `keep_original` makes, can be created without running the user's code (a
+    metaclass or `__init_subclass__`)."""
     own = cls.__mro__[: cls.__mro__.index(torch.nn.Module)]
     return type(cls) is type and not any("__init_subclass__" in vars(base) for base in own)

@@ -1,4 +1,5 @@
-"""Changes to a module or to PyTorch's settings that may make it faster without a kernel, and where each change applies.
+"""Changes to a module or to PyTorch's settings that may make it faster without a kernel, such as TF32 or channels-last,
+and the conditions under which each of them is tried.
 
 They are listed in the order in which they are tried, cheap ones first. All but `compile` are applied together with
 `torch.compile`.
@@ -45,7 +46,7 @@ class Change:
 
 
 def changes_for(task: OpenTask) -> dict[str, Change]:
-    """The changes that apply to a task, by name."""
+    """Returns the changes that may help a task, by name, in the order in which to try them."""
     operators = _Operators(task)
     offered = [
         Change(COMPILE, "module = torch.compile(module)"),
@@ -61,8 +62,8 @@ def changes_for(task: OpenTask) -> dict[str, Change]:
 
 
 def compiled(task: OpenTask, changes: Sequence[Change]) -> Callable[..., Any]:
-    """The task's module with all of `changes` applied, under torch.compile and not yet called. Without changes it is
-    what the torch.compile baseline times.
+    """Returns the task's module with all of `changes` applied, under torch.compile and not yet called. Without changes
+    it is what the torch.compile baseline times.
 
     With changes, sizes are fixed: torch.compile in a warm worker remembers the sizes of other tasks, and would generate
     code for variable sizes where a fresh process would not.
@@ -81,7 +82,7 @@ def compiled(task: OpenTask, changes: Sequence[Change]) -> Callable[..., Any]:
 
 @contextmanager
 def scopes(changes: Sequence[Change]) -> Iterator[None]:
-    """Within the block, the settings of all `changes` are in effect."""
+    """Context manager: within the block, the settings of all `changes` are in effect."""
     with ExitStack() as stack:
         for change in changes:
             stack.enter_context(change.scope())
@@ -89,8 +90,9 @@ def scopes(changes: Sequence[Change]) -> Iterator[None]:
 
 
 class _Operators:
-    """Which kinds of operators a task's graph has: matrix products, convolutions, either of them in float32; and the
-    numbers of dimensions of the tensors on which image operators (convolution, batch norm, pooling) work."""
+    """The kinds of operators in a task's graph: whether it has matrix `products`, `convolutions`, and either of them in
+    float32; `image_ranks` are the numbers of dimensions of the tensors on which convolution, batch norm and pooling
+    work."""
 
     def __init__(self, task: OpenTask) -> None:
         self.products = self.convolutions = self.float32_products = self.float32_convolutions = False
@@ -110,8 +112,8 @@ class _Operators:
 
 
 def in_float32(task: OpenTask) -> Change | None:
-    """The change that computes a 16-bit module in float32 on the CPU, where PyTorch's 16-bit kernels may be several
-    times slower than those for float32. None if it does not apply.
+    """Returns the change that computes a 16-bit module in float32 on the CPU, where PyTorch's 16-bit kernels may be
+    several times slower than those for float32. None if it does not apply.
     """
     held = {value.dtype for value in (*task.model.parameters(), *task.model.buffers())}
     given = {spec["dtype"] for spec in task.traced.input_specs}
@@ -208,8 +210,8 @@ def _freezing(task: OpenTask, operators: _Operators) -> Change | None:
 
 @contextmanager
 def _freezing_on() -> Iterator[None]:
-    """Enable freezing globally: torch.compile's front end reads this setting to know whether parameters are
-    constants."""
+    """Context manager that enables torch.compile's freezing (constant folding of parameters) globally, because its
+    front end reads this setting to know whether parameters are constants."""
     import torch._inductor.config
 
     with torch._inductor.config.patch(freezing=True):

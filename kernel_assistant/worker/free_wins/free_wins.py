@@ -38,7 +38,8 @@ Row = dict[str, Any]
 
 
 class FreeWins:
-    """Checks and times the changes that apply to one task. `measure` restores PyTorch's settings afterwards."""
+    """Checks and times the changes that may make one task faster without a kernel. `measure` restores PyTorch's
+    settings afterwards."""
 
     def __init__(self, task: OpenTask, profiler: Profiler, numerics: str) -> None:
         self.task, self._profiler, self._numerics = task, profiler, numerics
@@ -46,16 +47,18 @@ class FreeWins:
         self._plain = compiled(task, ())
 
     def offered(self) -> list[Row]:
-        """Name and code of each change and whether it is costly to try, in the order in which to try them."""
+        """Returns one dict for each change, in the order in which to try them: `name`, `write` (the line of code that
+        applies it), and `costly` (whether it takes long to try)."""
         return [
             {"name": change.name, "write": change.write, "costly": change.costly} for change in self.changes.values()
         ]
 
     def measure(self, names: Sequence[str], seconds: float) -> Row:
-        """Check and time the changes in `names`, applied together. Returns the fields of a FreeWin as a dict, and
-        `compile_seconds`; its `note` describes a failure.
+        """Checks and times the changes in `names`, applied together. Returns the fields of a FreeWin as a dict, and
+        `compile_seconds`; if something fails, `passes` is False and `note` says why.
 
-        `seconds` is the time available; compiling cannot be interrupted from here. Raises only if the device is lost.
+        `seconds` is the time available; compiling cannot be interrupted from here. Raises only an error after which
+        this process cannot use the GPU any more.
         """
         deadline = time.monotonic() + seconds
         chosen = [change for change in self.changes.values() if change.name in names and change.name != COMPILE]
@@ -73,7 +76,7 @@ class FreeWins:
         return row
 
     def close(self) -> None:
-        """Drop the compiled code, because the worker process stays alive after its task."""
+        """Drops the code that torch.compile generated, because the worker process stays alive after its task."""
         self.changes = {}
         torch._dynamo.reset()
 
@@ -100,15 +103,15 @@ class FreeWins:
             call(*args, **kwargs)
 
     def _expected(self) -> ExpectedOutputs:
-        """The declared inputs with a fresh seed, and their expected outputs."""
+        """Returns the declared inputs, drawn with a fresh seed, and their expected outputs."""
         expected = expect(self.task, Case(0, "declared", None, fresh_seed()))
         if expected is None:  # pragma: no cover - the declared case is not optional
             raise RuntimeError("the declared inputs do not match the exported graph")
         return expected
 
     def _checked(self, call: Call, expected: ExpectedOutputs) -> Row:
-        """Call `call` on the declared inputs. Returns a dict with the errors of its outputs, and in `passes` whether
-        they are within the task's error policy."""
+        """Calls `call` on the declared inputs. Returns a dict with the errors of its outputs, and in `passes` whether
+        they are within the task's error policy. Raises ValueError if dtypes or shapes differ."""
         args, kwargs = self.task.unflatten(expected.tensors)
         outputs = [output.clone() for output in tensors_of(call(*args, **kwargs))]
         errors, results = WorstErrors(), []
@@ -121,8 +124,9 @@ class FreeWins:
         return {"passes": passes, "error_vs_fp64": errors.error, "error_ratio": errors.ratio}
 
     def _time(self, call: Call, chosen: list[Change], row: Row, deadline: float) -> None:
-        """Time the changes against plain torch.compile and eager mode; without changes, time plain torch.compile
-        against eager mode. The figures go into `row`."""
+        """Times the changes against plain torch.compile and eager mode; without changes, times plain torch.compile
+        against eager mode. Writes milliseconds, speed-ups and their intervals into `row`, or only a note if `deadline`
+        (a time of `time.monotonic`) is too near."""
         target = self._profiler.target
         calls = [self.task.unflatten(tensors) for tensors in self._profiler.sets.inputs]
         eager = TorchSubject("eager", self.task.model, calls, target)
@@ -150,7 +154,7 @@ class FreeWins:
             row |= {f"speedup_vs_{baseline.name}": estimate, f"speedup_vs_{baseline.name}_ci": [low, high]}
 
     def _clean_up(self) -> None:
-        """Free memory: a recorded CUDA graph keeps the memory of its calls although it is not called again."""
+        """Frees memory: a recorded CUDA graph keeps the memory of its calls although it is not called again."""
         gc.collect()
         if self.task.device.startswith("cuda"):
             from torch._inductor.cudagraph_trees import reset_cudagraph_trees
@@ -160,7 +164,8 @@ class FreeWins:
 
 
 class ScopedSubject:
-    """A subject of a measurement that is timed within `scope()`, a context manager that changes PyTorch's settings."""
+    """A callable that can be timed (a subject), each time within `scope()`, a context manager that changes PyTorch's
+    settings."""
 
     def __init__(self, subject: TimedSubject, scope: Callable[[], AbstractContextManager[None]]) -> None:
         self.name, self._subject, self._scope = subject.name, subject, scope

@@ -32,8 +32,8 @@ _CASTS = ("_to_copy.default", "to.dtype")
 
 @dataclass(frozen=True)
 class Scores:
-    """The scores q @ kt · scale of an attention. `masks` are applied to them in order: ("add" | "drop" | "keep",
-    node)."""
+    """The scores q @ kt · scale of an attention. `masks` are applied to them in order, as pairs (kind, node): "add"
+    adds the node's values, "drop" removes the scores where the node is true, "keep" those where it is false."""
 
     q: Node
     kt: Node
@@ -43,7 +43,8 @@ class Scores:
 
 @dataclass(frozen=True)
 class Attention:
-    """One match of the pattern: `output` is the product with v, `softmax` the node of the softmax."""
+    """An attention that a graph writes out as softmax(`scores`) @ `v`: `output` is the node of the product with v,
+    `softmax` the node of the softmax."""
 
     scores: Scores
     v: Node
@@ -61,8 +62,9 @@ class FusedModule:
 
 
 def fuse(program: ExportedProgram, path: str) -> FusedModule | None:
-    """The program as a module in which every match of the pattern is replaced; None if there is no match. The module
-    shares the program's parameters; `path` is the user's file, whose lines `write` names."""
+    """Returns the program as a module in which `scaled_dot_product_attention` replaces every attention that is written
+    out; None if there is none. The module shares the program's parameters; `path` is the user's file, whose line
+    numbers `write` names."""
     exported = program.module()
     module = GraphModule(exported, exported.graph)
     for node in list(module.graph.nodes):
@@ -82,7 +84,7 @@ def fuse(program: ExportedProgram, path: str) -> FusedModule | None:
 
 
 def find(graph: Graph) -> Iterator[Attention]:
-    """Every match of the pattern."""
+    """Yields every attention in the graph that is written out as a softmax of masked scores and a product with v."""
     for node in graph.nodes:
         if not _is_product(node):
             continue
@@ -95,7 +97,8 @@ def find(graph: Graph) -> Iterator[Attention]:
 
 
 def _einsum_as_product(graph: Graph, node: Node) -> None:
-    """`b h i d, b h j d -> b h i j` and `b h i j, b h j d -> b h i d` become matmul; other equations stay."""
+    """Replaces an einsum `b h i d, b h j d -> b h i j` or `b h i j, b h j d -> b h i d` in the graph by matmul; other
+    equations stay."""
     match = re.fullmatch(r"([a-zA-Z]+),([a-zA-Z]+)->([a-zA-Z]+)", str(node.args[0]).replace(" ", ""))
     operands: Any = node.args[1]
     if match is None:
@@ -154,7 +157,7 @@ def _scaled(node: Node, name: str) -> Scores | None:
 
 def _through(node: Any) -> Node | None:
     """Follows the graph backwards from `node` past copies, casts between floating dtypes, and dropout that does
-    nothing. Returns the first node of another kind; None if one of the nodes passed has more than one reader."""
+    nothing. Returns the first node of another kind; None if it, or a node on the way, has more than one reader."""
     while isinstance(node, Node) and len(node.users) == 1:
         if node.op != "call_function" or not (is_identity(node) or _is_float_cast(node)):
             return node
@@ -177,7 +180,7 @@ def _fits(scores: Scores, v: Any) -> bool:
 
 
 def _replace(module: GraphModule, match: Attention) -> str:
-    """Insert the fused operator in place of the matched nodes. Returns a line of Python that does the same."""
+    """Inserts the fused operator in place of the matched nodes. Returns a line of Python that does the same."""
     graph, scores = module.graph, match.scores
     rank, width = scores.q.meta["val"].dim(), scores.q.meta["val"].shape[-1]
     causal = _is_causal(module, scores)
@@ -198,7 +201,8 @@ def _replace(module: GraphModule, match: Attention) -> str:
 
 
 def _mask(graph: Graph, scores: Scores, rank: int) -> Node:
-    """All masks combined into one: boolean (True is kept) if none is added, otherwise in the dtype of q."""
+    """Inserts nodes that combine all masks into one, and returns it: a boolean mask (True keeps a score) if no mask is
+    of the kind "add", otherwise a mask to add, in the dtype of q."""
     adds = [node for kind, node in scores.masks if kind == "add"]
     keeps = [
         node if kind == "keep" else graph.call_function(_aten.logical_not.default, (node,))
@@ -273,6 +277,6 @@ def _name(node: Node) -> str:
 
 
 def _line(node: Node, path: str) -> str:
-    """The line number of a node in the user's file; "" for a node from another file."""
+    """Returns the line number of a node in the user's file `path`; "" for a node from another file."""
     locations = re.findall(r'File "(.+?)", line (\d+)', node.meta.get("stack_trace") or "")
     return next((line for file, line in reversed(locations) if file == path), "")

@@ -15,8 +15,8 @@ _BY_NAME = {name: dtype for dtype, name in DTYPES.items()}
 
 
 class InFloat32(torch.nn.Module):
-    """Converts 16-bit inputs to float32, calls `child`, whose parameters are float32, and converts its outputs to
-    `dtypes`, in order."""
+    """Converts 16-bit inputs to float32, calls `child`, whose parameters are float32, and converts its tensor outputs
+    to `dtypes` (names such as "bf16"), one for each output in order."""
 
     def __init__(self, child: torch.nn.Module, dtypes: Sequence[str]) -> None:
         super().__init__()

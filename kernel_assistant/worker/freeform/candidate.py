@@ -15,7 +15,8 @@ FILE = "candidate.py"
 
 
 def import_candidate(folder: str, text: str) -> ModuleType:
-    """Write the text to `folder` (Triton reads the source of its kernels) and execute it as a module."""
+    """Writes the candidate's source `text` to a file in `folder` (Triton reads the source of its kernels), executes it,
+    and returns the module."""
     path = os.path.join(folder, FILE)
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)
@@ -30,8 +31,9 @@ def import_candidate(folder: str, text: str) -> ModuleType:
 def build_model(
     module: ModuleType, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int, training: bool, device: str
 ) -> torch.nn.Module:
-    """An instance of the candidate's class `name` on `device`, built after seeding torch with `seed`, as the reference
-    was. `training` selects training or evaluation mode. Raises TypeError if the class is not a torch.nn.Module."""
+    """Returns an instance of the candidate's class `name` on `device`, built after seeding torch with `seed`, as the
+    reference was; its parameters need no gradient. `training` selects training or evaluation mode. Raises TypeError if
+    the class is not a torch.nn.Module."""
     torch.manual_seed(seed)
     with torch.device(device):
         model = getattr(module, name)(*args, **kwargs)
@@ -43,8 +45,8 @@ def build_model(
 
 
 def load_state(model: torch.nn.Module, state: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> None:
-    """Load the reference's state dict strictly. `others` are further values by path: those of buffers outside the state
-    dict are copied, all others are ignored."""
+    """Loads the reference's state dict strictly: raises RuntimeError if names or shapes differ. `others` are further
+    values by dotted path: those of buffers outside the state dict are copied into `model`, all others are ignored."""
     model.load_state_dict(state, strict=True)
     held = dict(model.named_buffers())
     for path, value in others.items():

@@ -1,4 +1,5 @@
-"""`load_inline` and `load` of a candidate: they compile in the build sandbox, and only import in the runner.
+"""Replaces torch's `load_inline` and `load` for a candidate: they compile in the build sandbox, and only import in the
+runner.
 
 A runner may not start processes, so it imports the shared objects that the build created, in the order of the calls.
 """
@@ -20,8 +21,8 @@ MANIFEST = "extensions.json"
 
 
 class Builder:
-    """Replaces `load_inline` and `load` while a candidate is built; `write` writes a list of the extensions (the
-    manifest)."""
+    """Replaces torch's `load_inline` and `load` while a candidate is built, and notes each extension that they compile;
+    `write` writes that list (the manifest)."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -52,7 +53,8 @@ class Builder:
 
 
 class Prebuilt:
-    """Replaces `load_inline` and `load` in the runner: `take` imports the extensions that `Builder` has built."""
+    """Replaces torch's `load_inline` and `load` in the runner: `take` imports the extensions that `Builder` has built
+    in `folder`."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -64,15 +66,16 @@ class Prebuilt:
         cpp_extension.load = self.take
 
     def take(self, name: str, *args: Any, **kwargs: Any) -> ModuleType:
-        """Import the next extension of the manifest. Raises RuntimeError if that is not the extension `name`."""
+        """Imports and returns the next extension of the manifest. Raises RuntimeError if that is not the extension
+        `name`."""
         if not self._waiting or self._waiting[0]["asked"] != name:
             raise RuntimeError(f"extension {name!r} was not built at this place: build it when the file is imported")
         return import_extension(os.path.join(self.folder, self._waiting.pop(0)["path"]))
 
 
 def import_extension(path: str) -> ModuleType:
-    """Import the Python extension module in the file `path`; the module's name is the file's name up to the first
-    dot."""
+    """Imports and returns the Python extension module in the file `path`; the module's name is the file's name up to
+    the first dot. Raises ImportError if it is none."""
     name = os.path.basename(path).partition(".")[0]
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

@@ -1,4 +1,5 @@
-"""The judge of free-form candidates: the same cases, comparisons and clock as for plans. Trusted.
+"""The judge of free-form candidates (Python files instead of plans): the same cases, comparisons and clock as for
+plans. Trusted.
 
 Only the runner's input differs: the candidate's file, how to build its class, and the reference's state.
 """
@@ -34,8 +35,8 @@ class FreeformJudge(Judge):
     runners_stay = False
 
     def verify(self, plan: dict[str, Any], binary: bytes, key: str, tier: str) -> Answer:
-        """As `Judge.verify`; in addition, a candidate whose forward runs torch operators that it may not use fails as
-        `cheating`, and the message names the operators."""
+        """Verifies a candidate as `Judge.verify` does; in addition, a candidate whose forward computes with operators
+        of torch fails with the outcome `cheating`, and the message names the operators."""
         if plan["waits"]:
             self._timeout = max(self._timeout, TRITON_SECONDS)
         return super().verify(plan, binary, key, tier)
@@ -76,7 +77,8 @@ class FreeformJudge(Judge):
         return self._loaded
 
     def _runner_for(self, command: dict[str, Any]) -> RunnerClient:
-        """A runner in a new process for each candidate, so that no Python state of one candidate reaches the next."""
+        """Returns a runner in a new process for each candidate, so that no Python state of one candidate reaches the
+        next. `command` is a plan's `runner`: a dict with `argv` and `env`."""
         if self._loaded:
             self._loaded.runner.close()
             self._loaded = None
@@ -138,8 +140,8 @@ def _numbered() -> Any:
 
 
 def _constants(task: OpenTask) -> dict[str, dict[str, Any]]:
-    """Graph name → path and TensorSpec, for the parameters and buffers that are in the memory shared with
-    the runner."""
+    """Returns, for the parameters and buffers that are in the memory shared with the runner: name in the graph →
+    `{"path": dotted path, "spec": its dtype, shape and strides}`."""
     values = task.constants()
     return {
         name: {"path": path, "spec": _spec(values[name])}

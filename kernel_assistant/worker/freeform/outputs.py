@@ -16,7 +16,8 @@ class OutputError(ValueError):
 
 
 def deliver(result: Any, destinations: Sequence[torch.Tensor]) -> None:
-    """Copy the tensors of `result` to `destinations`. Raises OutputError.
+    """Copies the tensors of `result`, in pytree order, to `destinations`. Raises OutputError if their number, types,
+    dtypes or shapes differ.
 
     A lazy subclass would compute while the judge compares, so only plain tensors and parameters are accepted.
     """
@@ -34,11 +35,11 @@ def tensors_in(result: Any) -> list[torch.Tensor]:
 
 
 def check_layout(result: Any, destinations: Sequence[torch.Tensor], shared: Sequence[tuple[int, int]]) -> None:
-    """Check the device and the strides of each output, and that each has memory of its own; too slow for every call.
+    """Checks the device and the strides of each output, and that each has memory of its own; too slow for every call.
     Raises OutputError.
 
-    `shared` are the address ranges of the judge's memory. An output there is refused: copying it would take no time,
-    although the time of a copy is subtracted from the measured time.
+    `shared` are the address ranges [low, high) of the judge's memory. An output there is refused: copying it would take
+    no time, although the time of a copy is subtracted from the measured time.
     """
     for value, destination in zip(tensors_in(result), destinations, strict=True):
         if value.device != destination.device or value.layout is not torch.strided:

@@ -1,9 +1,9 @@
 """Timing of free-form candidates.
 
 A candidate returns tensors of its own, which the runner copies into the shared outputs inside the timed region, so that
-all outputs have been computed when the clock stops. For a fair comparison, the reference's outputs are copied too, into
-as many separate tensors. The time of such a copy is measured in this process, where no candidate can slow it down, and
-subtracted from the times of both.
+all outputs have been computed when the clock stops. For a fair comparison, the judge also copies the reference's
+outputs, into as many separate tensors. It measures the time of such a copy in this process, where no candidate can slow
+it down, and subtracts it from the times of both.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BLOCKS = 7
 
 
 class CopyingBaselines(Baselines):
-    """Baselines that copy their outputs, as candidates do."""
+    """Baselines that also copy the outputs of each timed call, as free-form candidates have to do."""
 
     _ring: list[list[torch.Tensor]] | None = None
     _copy_seconds = 0.0
@@ -36,18 +36,18 @@ class CopyingBaselines(Baselines):
         return CopySubtracted(subject, self._copy_seconds)
 
     def candidate(self, subject: PlanSubject) -> HostClockSubject:
-        """The subject of a candidate, timed by the host's clock and less the time of its copies, as these baselines
-        are."""
+        """Returns `subject`, a candidate that can be timed, wrapped so that only the host's clock times it and the time
+        of its copies is subtracted, as for these baselines."""
         self._private()
         return HostClockSubject(subject, self._copy_seconds)
 
     def forget_copies(self) -> None:
-        """Free the memory of the copies."""
+        """Frees the tensors to which the baselines copy their outputs."""
         self._ring = None
 
     def _private(self) -> list[list[torch.Tensor]]:
-        """For each set, tensors to which the reference's outputs are copied, in memory that no runner sees. The first
-        call makes them and measures the time of a copy."""
+        """Returns, for each set (one timed copy of the inputs and outputs), tensors to which the reference's outputs
+        are copied, in memory that no runner can read. The first call allocates them and measures the time of a copy."""
         if self._ring is None:
             self._ring = [[torch.empty_like(output).zero_() for output in row] for row in self.task_sets.sets.outputs]
             with self.task_sets.lock.exclusive():
@@ -55,8 +55,8 @@ class CopyingBaselines(Baselines):
         return self._ring
 
     def _time_copies(self, ring: list[list[torch.Tensor]]) -> float:
-        """Seconds to copy the outputs of one call from a cached source into the tensors of `ring`: the shortest of
-        several measurements, because other work only adds time."""
+        """Returns the seconds that it takes to copy the outputs of one call from a cached source into the tensors of
+        `ring` (a list for each set): the shortest of several measurements, because other work only adds time."""
         source = [destination.clone() for destination in ring[0]]
         count = len(ring)
         times = []
@@ -73,7 +73,7 @@ class CopyingBaselines(Baselines):
 
 
 class FreeformProfiler(Profiler):
-    """A profiler whose baselines copy their outputs, as candidates do."""
+    """A profiler (it times candidates and baselines) whose baselines copy their outputs, as free-form candidates do."""
 
     candidate_on_host = True
     baselines_class = CopyingBaselines
@@ -88,7 +88,8 @@ class FreeformProfiler(Profiler):
 
 
 class CopyingSubject(TorchSubject):
-    """A callable in the judge's process, timed with a copy of its outputs, as a candidate is."""
+    """A callable in the judge's process whose calls are timed together with a copy of their outputs to `ring`, as a
+    candidate's are; `ring` has the destinations for each set of inputs."""
 
     def __init__(self, name: str, call: Any, calls: Any, target: str, ring: list[list[torch.Tensor]]) -> None:
         super().__init__(name, call, calls, target)
@@ -111,7 +112,8 @@ class CopyingSubject(TorchSubject):
 
 
 class CopySubtracted:
-    """A subject from whose time the time for copying its outputs is subtracted."""
+    """Wraps a timed callable (`subject`) and subtracts from its times the time for copying its outputs, `copy_seconds`
+    for each call."""
 
     late = False
 
@@ -137,7 +139,7 @@ class CopySubtracted:
 
 
 class HostClockSubject(CopySubtracted):
-    """A candidate that is timed by the judge's clock only: device events would be recorded by the candidate's own
+    """Wraps a candidate and times it by the judge's clock only: device events would be recorded by the candidate's own
     process, which is not trusted.
     """
 
@@ -145,11 +147,12 @@ class HostClockSubject(CopySubtracted):
         return self._without_copies(self.both(first, count)[0], count)
 
     def both(self, first: int, count: int) -> tuple[float, float]:
-        """Seconds of a block by the judge's clock and by device events. The second is always 0, because the candidate's
-        process could report any time.
+        """Returns the seconds of `count` calls that begin with set `first`, by the judge's clock and by device events.
+        The second is always 0, because the candidate's process could report any time.
         """
         return float(self._subject.both(first, count)[0]), 0.0
 
     def capture(self, number: int, first: int, count: int) -> bool:
-        """Always False: the candidate's own process would make the graph."""
+        """Returns False: the calls cannot be captured as a CUDA graph, because the candidate's own process would make
+        the graph."""
         return False

@@ -142,8 +142,9 @@ class FreeformRunner:
             check_layout(result, destinations, ranges)
 
     def _build(self, locations: dict[str, list[Any]]) -> torch.nn.Module:
-        """A new instance of the candidate's class, with the parameters and buffers at `locations` as its state. Each
-        `bind` makes a new one, so that the candidate cannot keep results of other values or sizes in it."""
+        """Returns a new instance of the candidate's class. Its parameters and buffers get the values at `locations`:
+        name in the graph → [arena (block of shared memory), byte offset]. Each `bind` makes a new instance, so that the
+        candidate cannot keep results of other values or sizes in it."""
         assert self.module is not None
         header = self.header
         leaf = lambda data: self.tensors[data["tensor"]].to(self.device)  # noqa: E731 - a name for one expression
@@ -180,7 +181,8 @@ class FreeformRunner:
 
 
 def failure(error: Exception) -> dict[str, Any]:
-    """An answer that names the failure; `sticky` means that this process cannot continue."""
+    """Returns the answer that reports `error` to the judge, with `ok` False, `kind` (incorrect, out_of_memory or
+    crashed), `message`, and `sticky`: whether this process cannot continue."""
     lines = [line for line in str(error).strip().splitlines() if line.strip()]
     text = f"{type(error).__name__}: {lines[0] if lines else 'no message'}"[:400]
     if isinstance(error, (OutputError, StateError)):
@@ -191,7 +193,8 @@ def failure(error: Exception) -> dict[str, Any]:
 
 
 def main(descriptor: int) -> int:
-    """Serve requests until the judge sends `exit` or closes the socket."""
+    """Serves the judge's requests on the socket `descriptor` until the judge sends `exit` or closes the socket. Returns
+    the exit status: 1 if the device cannot be used."""
     sock = socket.socket(fileno=descriptor)
     message, _ = wire.receive(sock)
     torch.set_grad_enabled(False)

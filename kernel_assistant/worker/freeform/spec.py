@@ -18,11 +18,12 @@ PLAIN = (bool, int, float, str, type(None))
 
 
 class NotPlainError(TypeError):
-    """A value that cannot be sent as plain data."""
+    """A value that cannot be sent to a runner, because it is neither plain data nor a tensor."""
 
 
 def encode_tree(value: Any, leaf: Callable[[Any], Any]) -> Any:
-    """A nested value as JSON. `leaf` encodes special values, such as tensors, and returns None for all others.
+    """Returns a nested value (lists, tuples, dicts of plain values) in a form that JSON can hold. `leaf` encodes
+    special values, such as tensors, and returns None for all others.
 
     Raises NotPlainError for a value that neither `leaf` nor this function can encode.
     """
@@ -41,7 +42,7 @@ def encode_tree(value: Any, leaf: Callable[[Any], Any]) -> Any:
 
 
 def decode_tree(data: Any, leaf: Callable[[Any], Any]) -> Any:
-    """Inverse of `encode_tree`; `leaf` decodes what the encoder's `leaf` returned."""
+    """Returns the value that `encode_tree` encoded as `data`; `leaf` decodes what the encoder's `leaf` returned."""
     if "plain" in data:
         return float(data["plain"]) if data["float"] else data["plain"]
     if "torch" in data:
@@ -55,7 +56,8 @@ def decode_tree(data: Any, leaf: Callable[[Any], Any]) -> Any:
 
 
 class TensorCollector:
-    """Collects tensors for a blob; `add` returns the JSON leaf that refers to a tensor."""
+    """Collects the tensors that `pack` sends after the header; `add` returns the JSON value that refers to a tensor,
+    `leaf` the same or None for anything else."""
 
     def __init__(self) -> None:
         self.held: list[torch.Tensor] = []
@@ -69,7 +71,7 @@ class TensorCollector:
 
 
 def pack(header: dict[str, Any], tensors: TensorCollector) -> bytes:
-    """The blob of a header and the tensors that it refers to."""
+    """Returns one block of bytes with `header`, which must be JSON data, and the tensors that it refers to."""
     shapes = [[str(held.dtype).removeprefix("torch."), list(held.shape), held.nbytes] for held in tensors.held]
     head = json.dumps({**header, "tensors": shapes}, separators=(",", ":")).encode()
     raw = [ctypes.string_at(held.data_ptr(), held.nbytes) if held.nbytes else b"" for held in tensors.held]
@@ -77,7 +79,7 @@ def pack(header: dict[str, Any], tensors: TensorCollector) -> bytes:
 
 
 def unpack(blob: bytes) -> tuple[dict[str, Any], list[torch.Tensor]]:
-    """The header and the tensors (on the CPU) of a blob that `pack` made."""
+    """Returns the header and the tensors (on the CPU) from the bytes that `pack` made."""
     (length,) = struct.unpack_from("<I", blob)
     header = json.loads(blob[4 : 4 + length])
     at, tensors = 4 + length, []

@@ -42,8 +42,8 @@ Operands = dict[str, Any]
 
 
 def simplify_attention(program: ExportedProgram) -> None:
-    """Changes the attention calls of a program that has no in-place operators, and removes nodes that are not used any
-    more."""
+    """Replaces the operands of the attention calls in a program as the table above says, and removes nodes that are not
+    used any more. The program must have no in-place operators."""
     graph = program.graph_module.graph
     calls = [node for node in graph.nodes if node.target is _ATTENTION]
     if any(node.target is _aten.as_strided.default for node in graph.nodes):
@@ -62,8 +62,8 @@ def _operands(node: Node) -> Operands:
 
 
 def _change(graph: Graph, node: Node, operands: Operands | None) -> bool:
-    """Gives a call other operands. Returns False, and changes nothing, if `operands` is None, or if sizes of results or
-    the memory order of the graph's outputs would then differ from the module's."""
+    """Gives an attention call in the graph other operands. Returns False, and changes nothing, if `operands` is None,
+    or if sizes of results or the memory order of the graph's outputs would then differ from the module's."""
     if operands is None:
         return False
     before = node.args, node.kwargs
@@ -81,8 +81,8 @@ def _change(graph: Graph, node: Node, operands: Operands | None) -> bool:
 
 
 def _resizes(values: dict[Node, Any]) -> bool:
-    """Whether one of the new values has another shape than its node has now, for example because only the mask that was
-    removed had a batch dimension."""
+    """Whether a new fake value has another shape than `meta["val"]` of its node has now, for example because only the
+    mask that was removed had a batch dimension."""
     return any(
         isinstance(value, Tensor) and str(value.shape) != str(node.meta["val"].shape) for node, value in values.items()
     )
@@ -101,7 +101,7 @@ def _without_mask(operands: Operands, values: UniformValues) -> Operands | None:
 
 
 def _kept(mask: Tensor) -> Tensor | None:
-    """A bool tensor that is true for the scores that a mask keeps as they are; None if the mask changes scores
+    """Returns a bool tensor that is true for the scores that a mask keeps as they are; None if the mask changes scores
     otherwise than by dropping them."""
     if mask.dtype == torch.bool:
         return mask
@@ -110,8 +110,8 @@ def _kept(mask: Tensor) -> Tensor | None:
 
 
 def _is_causal(kept: Tensor, queries: Any, keys: Any) -> bool:
-    """Whether every matrix of a mask is square, true on and below the diagonal and false above it, as `is_causal`
-    means."""
+    """Whether every matrix of a mask (`kept` is true where it keeps a score) is square, true on and below the diagonal
+    and false above it, as `is_causal` means."""
     if not isinstance(queries, int) or queries != keys or kept.shape[-2:] != (queries, queries):
         return False
     wanted = torch.ones(queries, queries, dtype=torch.bool, device="cpu").tril()
@@ -144,6 +144,6 @@ def _reads_heads(user: Node, heads: Node) -> bool:
 
 
 def _heads(node: Node) -> tuple[str, str]:
-    """The sizes B and H, as texts, of a value [B, H, S, E] (batch, heads, sequence, features)."""
+    """Returns the sizes B and H, as texts, of a value [B, H, S, E] (batch, heads, sequence, features)."""
     batch, heads = node.meta["val"].shape[:2]
     return str(batch), str(heads)

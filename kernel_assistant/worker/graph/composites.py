@@ -1,5 +1,5 @@
-"""Handles composite operators of torch: has torch prepare only those that a program contains, and replaces aliases by
-the operators' names."""
+"""Decides which composite operators (those that torch implements by other operators) torch decomposes in an exported
+program, and replaces aliases by the names of the operators that they stand for."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ DECOMPOSED = frozenset(
 
 
 def decompositions(program: ExportedProgram) -> dict[OpOverload, Callable[..., Any]]:
-    """The table for `run_decompositions`: the aliases in the graph and the operators that are replaced by their parts,
-    each with the function by which torch decomposes it."""
+    """Returns the table for `run_decompositions`: operator → torch's function that decomposes it. It contains the
+    aliases in the program's graph and the operators in `DECOMPOSED`, which a graph must not keep."""
     composite = DispatchKey.CompositeImplicitAutograd
     table = _in_python().copy()
     for target in {node.target for node in program.graph.nodes if isinstance(node.target, OpOverload)}:
@@ -79,8 +79,8 @@ def decompositions(program: ExportedProgram) -> dict[OpOverload, Callable[..., A
 
 @lru_cache(maxsize=1)
 def _in_python() -> dict[OpOverload, Callable[..., Any]]:
-    """torch's Python functions for the operators in `DECOMPOSED`; also for those that a graph has only inside other
-    operators."""
+    """Returns torch's Python functions for the operators in `DECOMPOSED`, also for those that appear only inside the
+    decomposition of another operator."""
     return {
         target: function
         for target, function in decomposition_table.items()
@@ -94,7 +94,7 @@ def _is_decomposed(target: OpOverload) -> bool:
 
 @contextlib.contextmanager
 def only_those_of(program: ExportedProgram) -> Iterator[None]:
-    """Within the block, `program.run_decompositions` gives the same result in less time.
+    """Context manager that makes `program.run_decompositions` faster within the block, with the same result.
 
     To keep composite operators whole, torch overrides all of the about five hundred that it knows, and restores them
     afterwards; within the block it overrides only those of the graph. Other composite operators can only appear inside
@@ -114,8 +114,8 @@ def only_those_of(program: ExportedProgram) -> Iterator[None]:
 
 
 def _preserved(program: ExportedProgram) -> set[OperatorBase] | None:
-    """The composite operators of the graph that torch can keep whole; None if operators of the graph may contain
-    others."""
+    """Returns the composite operators of the graph that torch can keep whole; None if operators of the graph may
+    contain others."""
     try:
         from torch._export.utils import _is_cia_op, _is_preservable_cia_op
     except ImportError:

@@ -15,8 +15,9 @@ MOST_ELEMENTS = 1 << 26
 
 
 def constant(module: GraphModule, node: Any, seen: dict[Node, Any]) -> Any:
-    """The value of a node that depends on parameters, buffers and numbers only, otherwise None. Anything but a node is
-    its own value. `seen` caches the values of nodes."""
+    """Returns the value of a node that depends on parameters, buffers and numbers only; None if it depends on an input,
+    is random or is too large. Anything that is not a node is returned as it is. `seen` caches the values of nodes
+    between calls."""
     if not isinstance(node, Node):
         return node
     if node not in seen:

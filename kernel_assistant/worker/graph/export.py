@@ -1,5 +1,5 @@
-"""Exports a module by `torch.export` and reads it as an OpGraph: chooses the free dimensions, and the first of several
-ways of exporting that works."""
+"""Exports a module by `torch.export` and reads it as an OpGraph: chooses the free dimensions (those whose sizes stay
+symbolic), and the first of several ways of exporting that works."""
 
 from __future__ import annotations
 
@@ -41,9 +41,10 @@ class ExportedModule:
     `graph` is an OpGraph as builtins. `input_specs` has every tensor input of the user, used or not, `out_specs` every
     tensor output (both TensorSpecs as builtins). `constants` maps graph names to ("param" | "buffer", dotted path,
     tensor if it is neither a parameter nor a buffer of the module). `ranges` has the lowest and the highest size of
-    each free dimension for which the trace is valid (None: no upper bound). The last outputs are the new values of the
-    buffers in `written`; `added` maps counters, which are not in the graph, to the number that a call adds. `foreign`
-    are the names of the `constants` that the module does not hold.
+    each free dimension (whose size is symbolic) for which the trace is valid (None: no upper bound). The last outputs
+    are the new values of the buffers in `written`, in that order; `added` maps the dotted paths of counters, which are
+    not in the graph, to the number that a call adds. `foreign` are the names of the `constants` that the module does
+    not hold.
     """
 
     graph: dict[str, Any]
@@ -58,15 +59,16 @@ class ExportedModule:
 
 
 def export_graph(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Traces `model` and returns its OpGraph as builtins, with dimension 0 of its tensor inputs free where the model
-    allows it."""
+    """Traces `model` and returns its OpGraph as builtins. The size of dimension 0 of tensor inputs is symbolic where
+    the model allows it."""
     return trace(model, args, kwargs).graph
 
 
 def trace(
     model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], free: Free | None = None
 ) -> ExportedModule:
-    """Export with free dimensions, or without any if the module or our expressions do not support them.
+    """Exports the module with the dimensions in `free` symbolic (default: `default_free`), or with fixed sizes only if
+    that fails.
 
     Raises what the user's forward or torch.export raises, InexpressibleError if no graph can express what the module
     does, or TaskError. The module keeps its attributes: its structure is copied for tracing, its tensors are shared.
@@ -82,8 +84,8 @@ def trace(
 
 
 def default_free(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Free:
-    """The free dimensions of each tensor: dimension 0, unless its size is 0 or 1, which torch.export treats as
-    fixed."""
+    """Returns, for each tensor in (args, kwargs), the dimensions whose sizes stay symbolic: dimension 0, unless its
+    size is 0 or 1, which torch.export treats as fixed."""
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     return [frozenset({0} if tensor.dim() and tensor.shape[0] > 1 else ()) for tensor in tensors]
 
@@ -91,7 +93,9 @@ def default_free(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Free:
 def export_program(
     model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], free: Free
 ) -> ExportedProgram:
-    """The module as torch.export sees it, before in-place operators are removed. Nothing is computed or allocated."""
+    """Returns the program that torch.export makes of the module, with its in-place operators. `free` has, for each
+    tensor in (args, kwargs), the dimensions whose sizes stay symbolic. The module runs on fake tensors, so that nothing
+    is computed or allocated."""
     # New tensor objects over the same memory: a tensor that is passed twice would become one input of the program.
     args, kwargs = pytree.tree_map(_alias, (args, kwargs))
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
@@ -107,8 +111,8 @@ def export_program(
 
 
 def read_program(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedModule:
-    """Reads the graph of a program, after in-place operators are removed from it. If a module writes to its inputs
-    through `.data`, torch 2.9 crashes here, so the module's behaviour is checked first."""
+    """Removes in-place operators from an exported program and returns it with its OpGraph. If a module writes to its
+    inputs through `.data`, torch 2.9 crashes here, so the module's behaviour has to be checked first."""
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     keep_between_windows(program)
     made = made_in_forward(program)
@@ -138,7 +142,8 @@ _MISTAKEN = ("aten.cross_entropy_loss.default", "aten.nll_loss_nd.default", "ate
 
 
 def _mend_shapes(graph: Graph) -> None:
-    """Compute the shapes of the nodes in `_MISTAKEN`, and of nodes computed from them, again from their operands."""
+    """Computes the fake values (`meta["val"]`) of the losses in `_MISTAKEN`, and of nodes computed from them, again
+    from their operands, because torch gives them wrong shapes."""
     mended: set[Node] = set()
     for node in graph.nodes:
         if node.op != "call_function" or not callable(node.target):
@@ -159,8 +164,8 @@ def _shapes(value: Any) -> list[str]:
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """Suppress torch's logs and warnings within the block, because the caller reports the same problem or does not need
-    it.
+    """Context manager that suppresses torch's logs and warnings, because the caller reports the same problem or does
+    not need it.
     """
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
@@ -177,7 +182,8 @@ def _alias(leaf: Any) -> Any:
 
 
 def _structure_copy(model: torch.nn.Module) -> torch.nn.Module:
-    """A deep copy that shares every parameter and buffer, so that tracing leaves no fake tensor in the original."""
+    """Returns a deep copy that shares every parameter and buffer, so that tracing leaves no fake tensor in the
+    original; the original itself if it cannot be copied."""
     shared = {id(tensor): tensor for tensor in [*model.parameters(), *model.buffers()]}
     try:
         return deep_copy(model, shared)

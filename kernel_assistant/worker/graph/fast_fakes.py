@@ -1,9 +1,9 @@
-"""Fake results of activations and of batch norm in inference, computed quickly while a module is traced with a free
-batch.
+"""Computes fake results (FakeTensors, which have no data) of activations and of batch norm in inference quickly, while
+a module is traced with a symbolic batch size.
 
-Without them, torch's FakeTensorMode finds the shape of a result by running the operator's Python decomposition over
-symbolic sizes, which takes tens of milliseconds an operator: half of the time of tracing MobileNetV2. The results here
-have the shape, the type and the strides of their input.
+Without this, torch's FakeTensorMode finds the shape of a result by running the operator's Python decomposition over
+symbolic sizes, which takes tens of milliseconds for each operator: half of the time of tracing MobileNetV2. The results
+here have the shape, the dtype and the strides of their input.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Fast = Callable[..., Any]
 
 @contextlib.contextmanager
 def fast_fakes() -> Iterator[None]:
-    """Within the block, torch uses the fake results of this file. If this torch has no table of fast fake results,
-    nothing changes."""
+    """Context manager: within the block, torch uses the fake results of this file. If this torch has no table of fast
+    fake results, nothing changes."""
     try:
         from torch._subclasses.fake_impls import get_fast_op_impls
     except ImportError:

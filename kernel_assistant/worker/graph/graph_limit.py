@@ -23,11 +23,12 @@ SPLIT = "optimize the body of the loop as a class of its own, or write the loop 
 
 
 class GraphTooLarge(TaskError):
-    """The graph is too large; no other way of tracing makes it smaller."""
+    """The graph is too large; the caller need not try another way of tracing, because none makes it smaller."""
 
 
 class CallLimit(TorchFunctionMode):
-    """Counts the PyTorch calls of a model's `forward` by the lines of its file. Raises GraphTooLarge."""
+    """While active, counts the PyTorch calls that a model's `forward` makes, by the lines of its file. Raises
+    GraphTooLarge, which names the line with most calls, after `MOST_CALLS`."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
@@ -50,7 +51,8 @@ class CallLimit(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
     def _line(self) -> int:
-        """The line of the model's file that makes the call; 0 for calls of torch.export itself."""
+        """Returns the number of the line in the model's file that makes the present call; 0 for calls of torch.export
+        itself."""
         frame = sys._getframe(2)
         while frame is not None and frame.f_code.co_filename != self._file:
             if frame.f_back is None:

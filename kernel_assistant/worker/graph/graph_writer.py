@@ -1,4 +1,4 @@
-"""Writes one ExportedProgram as the builtins of an OpGraph, in a canonical form: equal modules give equal text.
+"""Converts one ExportedProgram to an OpGraph as builtins, in a canonical form: equal modules give equal text.
 
 Inputs are `x0`, `x1`, … in the order of the call, parameters `p0`, … and buffers `b0`, … in order of first use, nodes
 `n0`, …; sizes are expressions. Unused values, asserts, and operators that change nothing are left out.
@@ -25,8 +25,9 @@ _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)
 
 
 class GraphWriter:
-    """Reads one program; `write()` returns the graph and sets the other attributes. `made` names the constants that
-    `forward` makes of numbers in each call."""
+    """Converts one exported program to an OpGraph. `write()` returns the graph and sets the other attributes. `tensors`
+    are the tensor inputs of the user's call in order; `made` names the constants that `forward` makes of numbers in
+    each call."""
 
     def __init__(
         self, program: ExportedProgram, tensors: Sequence[torch.Tensor], made: frozenset[str] = frozenset()
@@ -49,8 +50,9 @@ class GraphWriter:
         self._used: dict[str, list[dict[str, Any]]] = {"input": [], "param": [], "buffer": []}
 
     def write(self) -> dict[str, Any]:
-        """The OpGraph. Raises InexpressibleError for operators, operands or sizes that a graph cannot express, and
-        TaskError for a module that cannot be a task."""
+        """Returns the OpGraph as builtins: a dict with `dims`, `inputs`, `nodes` and `outputs`. Raises
+        InexpressibleError for operators, operands or sizes that a graph cannot express, and TaskError for a module that
+        cannot be a task."""
         self._read_inputs()
         outputs = self._outputs()
         live = _live(outputs)
@@ -72,7 +74,7 @@ class GraphWriter:
 
     @property
     def foreign(self) -> list[str]:
-        """Graph names of tensors that the module does not hold."""
+        """The names in the graph of tensors that are no parameters, buffers or attributes of the module."""
         return [name for name, (_, path, _) in self.constants.items() if path in self._lifted]
 
     def _placeholders(self) -> list[Node]:
@@ -117,8 +119,9 @@ class GraphWriter:
                 self.ranges[name] = _range(bounds)
 
     def _outputs(self) -> list[Node]:
-        """Nodes of the tensor outputs, in order, followed by the new values of buffers (`written`). An output None is
-        left out; any other output that is not a tensor is refused elsewhere (`tensor_outputs` in task_checks.py)."""
+        """Returns the nodes of the tensor outputs, in order, followed by the nodes with the new values of buffers,
+        whose paths it appends to `written`. Leaves out an output None; `tensor_outputs` in task_checks.py refuses any
+        other output that is not a tensor."""
         (output,) = (node for node in self.program.graph.nodes if node.op == "output")
         nodes, changed = [], []
         for node, spec in zip(output.args[0], self.program.graph_signature.output_specs, strict=True):
@@ -143,7 +146,8 @@ class GraphWriter:
         return [*nodes, *changed]
 
     def _added(self, node: Node, path: str) -> int | None:
-        """The number that is added to a counter (a scalar buffer of integers); None for anything else."""
+        """Returns the number that a call adds to the buffer `path` if that is a counter (a scalar of integers), and
+        None for anything else. `node` is the buffer's new value."""
         value = node.meta["val"]
         counts = value.dim() == 0 and not value.is_floating_point() and not value.is_complex()
         if not counts or str(node.target) != "aten.add.Tensor" or node.kwargs or len(node.args) != 2:
@@ -170,8 +174,8 @@ class GraphWriter:
         nodes.append({"name": name, "op": op_name(node.target), "args": args, "kwargs": kwargs, "spec": spec})
 
     def _write_literal(self, value: torch.Tensor, runs: list[tuple[Any, int]], nodes: list[dict[str, Any]]) -> str:
-        """Adds to `nodes` those that make the constant `value` from its runs of equal numbers; returns the name of the
-        last one."""
+        """Appends to `nodes` those that make the constant `value` from its runs of equal numbers; returns the name of
+        the last one. `runs` are pairs (number, how often it is repeated)."""
 
         def add(op: str, args: list[Any], *shape: int) -> str:
             spec = self._spec(torch.empty(shape, dtype=value.dtype, device="meta"))
@@ -189,7 +193,8 @@ class GraphWriter:
         return name if value.dim() == 1 else add("view", [f"%{name}", shape], *shape)
 
     def _name(self, node: Any) -> str:
-        """The graph's name for a value. A parameter or buffer is given its name at first use."""
+        """Returns the graph's name for the value of a node. A parameter or buffer is given its name at first use.
+        Raises InexpressibleError if the node is no tensor."""
         if node not in self._names:
             if node not in self._held:
                 raise InexpressibleError(f"{node} is not a tensor")
@@ -282,8 +287,8 @@ def is_contiguous(sizes: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def _live(outputs: list[Node]) -> set[Node]:
-    """The nodes on whose values an output depends. A node of which only the size is read does not count: sizes are
-    expressions."""
+    """Returns the nodes on whose values an output depends. A node of which only the size is read does not count: in a
+    graph, sizes are expressions and not nodes."""
     live: set[Node] = set()
     waiting = list(outputs)
     while waiting:

@@ -28,8 +28,8 @@ _OUT_OF_PLACE |= {getattr(_aten, f"{name}_").Tensor: getattr(_aten, name).Tensor
 
 
 def out_of_place(program: ExportedProgram) -> None:
-    """Replaces in-place operators by their out-of-place forms in the program's graph, where that is safe
-    (see above)."""
+    """Replaces in-place operators by their out-of-place forms in the program's graph, where no other node reads the
+    memory that they write."""
     index_of = {node: index for index, node in enumerate(program.graph.nodes)}
     changed = False
     for node in program.graph.nodes:
@@ -41,8 +41,9 @@ def out_of_place(program: ExportedProgram) -> None:
 
 
 def _writes_what_only_it_reads(node: Node, index_of: dict[Node, int]) -> bool:
-    """Whether the first operand is a new tensor that no view shares and no later node reads, and whether the
-    out-of-place result has its shape, dtype and strides."""
+    """Whether an in-place call may be replaced: its first operand is a new tensor that no view shares and no later node
+    reads, and the out-of-place result has its shape, dtype and strides. `index_of` has the position of each node in the
+    graph."""
     written, *others = node.all_input_nodes
     if not _is_new(written) or not all(_agrees(other, node) for other in others):
         return False
@@ -55,8 +56,8 @@ def _writes_what_only_it_reads(node: Node, index_of: dict[Node, int]) -> bool:
 
 
 def _is_new(node: Node) -> bool:
-    """Whether an operator gives one tensor that shares memory with none of its operands. A composite operator, such as
-    dropout in evaluation, may return its operand although its schema does not say so.
+    """Whether the node's operator returns one tensor that shares memory with none of its operands. False for most
+    composite operators: one such as dropout in evaluation may return its operand although its schema does not say so.
     """
     target = node.target
     if not isinstance(target, OpOverload) or target.namespace != "aten":

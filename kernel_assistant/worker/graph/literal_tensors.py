@@ -1,8 +1,9 @@
-"""Tensors that `forward` makes of numbers, such as `torch.tensor(0.5)`. They are written as nodes of the graph: the
-module does not hold them, so an applied kernel could not read them from it.
+"""Finds tensors that `forward` makes of numbers, such as `torch.tensor(0.5)`. They are written as nodes of the graph:
+the module does not hold them, so an applied kernel could not read them from it.
 
 A tensor that exists before the call, such as a global one, is not written as a node, because a program may change it.
-If the numbers come from an attribute, the guard of an applied file compares that attribute.
+If the numbers come from an attribute, the guard of an applied file (the check before each call) compares that
+attribute.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ def is_lifted(spec: InputSpec) -> bool:
 
 
 def made_in_forward(program: ExportedProgram) -> frozenset[str]:
-    """The names of the constants that every call of `forward` makes anew, in a program as torch.export returned it."""
+    """Returns the names of the constants that every call of `forward` makes anew. `program` must still be as
+    torch.export returned it, with its calls of `lift_fresh`."""
     specs = program.graph_signature.input_specs
     nodes = (node for node in program.graph.nodes if node.op == "placeholder")
     return frozenset(
@@ -39,8 +41,8 @@ def made_in_forward(program: ExportedProgram) -> frozenset[str]:
 
 
 def runs_of(value: torch.Tensor) -> list[tuple[Any, int]] | None:
-    """The elements in order as pairs (value, number of times in a row); None if there are too many elements or runs to
-    write them as nodes."""
+    """Returns the elements of a tensor in order, run-length encoded as pairs (value, number of times in a row); None if
+    there are too many elements or runs to write them as nodes of a graph."""
     if value.numel() > MOST_COMPARED:
         return None
     flat = value.detach().cpu().reshape(-1).tolist()

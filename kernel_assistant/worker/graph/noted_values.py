@@ -1,4 +1,4 @@
-"""The fake values that nodes of an exported graph carry (`meta["val"]`), computed again after a call was changed."""
+"""Computes the fake values that nodes of an exported graph carry (`meta["val"]`) again after a call was changed."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ VIEWS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
 
 
 def renewed(graph: Graph, changed: Node) -> dict[Node, Any] | None:
-    """New fake values for the node `changed` and the nodes computed from it, as far as their sizes or strides differ
-    from `meta["val"]`. None if one of these nodes is not an operator, but for example has a nested graph.
+    """Returns new fake values for the node `changed` and the nodes computed from it, but only for those whose sizes or
+    strides differ from `meta["val"]`. None if one of these nodes is not an operator, but for example has a nested
+    graph. The graph is not changed.
 
     Views are computed by `reshape`, because the new strides may not allow a view.
     """
@@ -42,7 +43,7 @@ def _value(node: Node, known: dict[Node, Any]) -> Any:
 
 
 def _layout(value: Any) -> list[tuple[list[str], list[str]]]:
-    """Sizes and strides of each tensor. The stride of a dimension of size 1 does not count."""
+    """Returns (sizes, strides) of each tensor in `value`, as texts. The stride of a dimension of size 1 is left out."""
     layout = []
     for leaf in pytree.tree_leaves(value):
         if isinstance(leaf, torch.Tensor):

@@ -61,7 +61,8 @@ def draws(node: Node) -> bool:
 
 
 def _arguments(node: Node) -> dict[str, Any]:
-    """The arguments of a call by their names; those that are left out have their defaults."""
+    """Returns the arguments of a call by their names in the operator's schema, with the default for each that the call
+    leaves out."""
     schema = getattr(node.target, "_schema", None)
     taken = schema.arguments if schema is not None else []
     given = dict(zip([one.name for one in taken], node.args, strict=False))
@@ -69,8 +70,8 @@ def _arguments(node: Node) -> dict[str, Any]:
 
 
 def without_defaults(node: Node) -> tuple[list[Any], dict[str, Any]]:
-    """Returns the positional operands and the keyword operands, without those that equal their default value: versions
-    of torch differ in which defaults they write down."""
+    """Returns the positional arguments and the keyword arguments of a call, without those that equal their default
+    value: versions of torch differ in which defaults they write down."""
     schema = getattr(node.target, "_schema", None)
     if schema is None:  # getitem
         return list(node.args), dict(node.kwargs)
@@ -82,8 +83,9 @@ def without_defaults(node: Node) -> tuple[list[Any], dict[str, Any]]:
 
 
 def op_name(target: Any) -> str:
-    """`aten.add.Tensor` → `add.Tensor`, `mylib.op.default` → `mylib::op`; `getitem` for picking one of several results.
-    Raises InexpressibleError for anything else."""
+    """Returns the name of an operator in an OpGraph: `aten.add.Tensor` → `add.Tensor`, `mylib.op.default` →
+    `mylib::op`, and `getitem` for Python's, which picks one of several results. Raises InexpressibleError for anything
+    else."""
     if isinstance(target, torch._ops.OpOverload):
         library, _, name = str(target).removesuffix(".default").partition(".")
         return name if library == "aten" else f"{library}::{name}"
@@ -93,7 +95,7 @@ def op_name(target: Any) -> str:
 
 
 def refuse_changes(node: Node) -> None:
-    """Raise InexpressibleError for an operator of another library that changes its operands. In the graph of
+    """Raises InexpressibleError for an operator of another library that changes its operands. In the graph of
     torch.export such an operator is the first argument of a wrapper, `auto_functionalized`."""
     wrapped = node.args[0] if node.args else None
     if str(getattr(node.target, "__name__", "")).startswith("auto_functionalized"):
@@ -101,8 +103,8 @@ def refuse_changes(node: Node) -> None:
 
 
 def _is_default(argument: Any, value: Any) -> bool:
-    """Whether a value is the argument's default, or the argument (such as cudnn_enable) chooses an implementation
-    only."""
+    """Whether a call can leave an argument out: `value` is its default, or the argument (such as cudnn_enable) only
+    chooses between implementations. `argument` is an entry of the operator's schema."""
     if argument.name.startswith("cudnn_enable"):
         return True
     return (

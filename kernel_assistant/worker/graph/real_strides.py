@@ -1,6 +1,6 @@
-"""Corrects the strides of an exported program to those that PyTorch really gives. Its shapes are right, but a few
-operators lay out their result otherwise than torch's tracing says (`roll` of channels-last values, `batch_norm` of
-permuted ones, resizing on CUDA)."""
+"""Corrects the strides of the fake values in an exported program to those that PyTorch gives in a real run. The shapes
+are right, but a few operators lay out their result otherwise than torch's tracing says (`roll` of channels-last values,
+`batch_norm` of permuted ones, resizing on CUDA)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def with_real_strides(program: ExportedProgram, inputs: Sequence[torch.Tensor]) 
 
 
 class _Recorder(Interpreter):
-    """Runs a program with real tensors and notes the strides of each node."""
+    """Runs a program with real tensors; afterwards `strides` has the strides of each node's result."""
 
     def __init__(self, program: ExportedProgram) -> None:
         super().__init__(program.graph_module)
@@ -91,7 +91,8 @@ def _corrected(value: Any, wanted: Any, node: Node) -> Any:
 
 
 def order_in_memory(sizes: Sequence[int], strides: Sequence[int]) -> list[int] | None:
-    """The dimensions from the outermost in memory to the innermost, if there are no gaps; None otherwise."""
+    """Returns the dimensions of a tensor from the outermost in memory to the innermost; None if its elements have gaps
+    between them or overlap. Dimensions of size 1 do not count for that."""
     order = sorted(range(len(sizes)), key=lambda dim: (-strides[dim], sizes[dim] == 1, dim))
     expected = 1
     for dim in reversed(order):
@@ -102,8 +103,8 @@ def order_in_memory(sizes: Sequence[int], strides: Sequence[int]) -> list[int] |
 
 
 def strides_text(shape: Sequence[str], order: Sequence[int]) -> list[str]:
-    """Strides, as expressions, of a tensor without gaps. `shape` has its sizes as expressions, `order` its dimensions
-    from the outermost in memory to the innermost."""
+    """Returns the strides, as expressions, of a tensor without gaps. `shape` has its sizes as expressions, `order` its
+    dimensions from the outermost in memory to the innermost."""
     strides = [""] * len(shape)
     factors: list[str] = []
     for dim in reversed(order):
@@ -142,13 +143,14 @@ def _differs(value: Any, strides: Any) -> bool:
 
 
 def hint(size: Any) -> Any:
-    """The value that a size had at the export, read without a guard that would fix a symbolic size."""
+    """Returns the value that a size had at the export, without the guard that reading it would add: that would fix a
+    symbolic size."""
     return size if isinstance(size, int) else size.node.hint
 
 
 def _values(program: ExportedProgram, inputs: Sequence[torch.Tensor]) -> list[Any]:
-    """The values for the program's placeholders, in order: parameters, buffers, constants, and `inputs` for the user's
-    tensors."""
+    """Returns the values for the program's placeholders, in order: parameters, buffers and constants of the program,
+    and `inputs` for the user's tensors."""
     held: dict[str, Any] = {**program.constants, **program.state_dict}
     given = iter(inputs)
     return [

@@ -1,4 +1,5 @@
-"""Gives recurrent layers on fake tensors, in torch.export, results of the correct shapes, from one step only."""
+"""Makes torch.export compute only one step of recurrent layers on fake tensors, and gives their results the correct
+shapes."""
 
 from __future__ import annotations
 
@@ -18,12 +19,12 @@ Layer = Callable[..., tuple[torch.Tensor, Any]]
 
 @contextlib.contextmanager
 def right_states() -> Iterator[None]:
-    """Within the block, RNNs, GRUs and LSTMs on fake tensors have results of the same shapes as on real tensors.
+    """Context manager: within the block, RNNs, GRUs and LSTMs on fake tensors have results of the same shapes as on
+    real tensors, and compute one step only.
 
     On fake tensors PyTorch runs its own decompositions (for LSTMs only without oneDNN: on CUDA, in float64 and float16,
-    with projections). These compute every step, which takes more than 90 s for two directions of 512 steps; within the
-    block, they compute one step. Before torch 2.13 an LSTM's last states had one dimension too many unless the batch is
-    1, by `hx.squeeze(1)` of [1, B, H]; within the block they do not.
+    with projections). These compute every step, which takes more than 90 s for two directions of 512 steps. Before
+    torch 2.13 an LSTM's last states had one dimension too many unless the batch is 1, by `hx.squeeze(1)` of [1, B, H].
     """
     # A later PyTorch may lack these functions.
     changes = {"one_layer_lstm": lambda layer: _of_one_step(_mended(layer)), "one_layer_rnn": _of_one_step}
@@ -50,9 +51,9 @@ def _mended(layer: Layer) -> Layer:
 
 
 def _of_one_step(layer: Layer) -> Layer:
-    """The layer, which computes only the first step where only shapes are needed: on fake tensors outside of tracing.
-    If that step leaves dtypes and shapes of the states as they are, the other steps have the same shape; otherwise all
-    steps are computed."""
+    """Wraps a recurrent layer so that it computes only the first step where only shapes are needed: on fake tensors
+    outside of tracing. If that step leaves the dtypes and shapes of the states as they are, the other steps have the
+    same shape; otherwise all steps are computed."""
 
     @functools.wraps(layer)
     def short(inputs: torch.Tensor, hidden: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,5 @@
-"""Keys and values of which each head is repeated for a group of query heads: head h of the result is head h // group.
+"""Recognizes keys and values whose heads are repeated for groups of query heads: head h of the result is head h //
+group of the operand.
 
 x[:, :, None].expand(B, H, group, S, E).reshape(B, H * group, S, E)        x.repeat_interleave(group, 1)
 """
@@ -22,8 +23,8 @@ _RANK = 4
 
 
 def unrepeated(node: Node) -> Node | None:
-    """The node x [B, H, S, E] whose heads `node` [B, H * group, S, E] repeats, with group > 1; None if `node` repeats
-    no heads."""
+    """Returns the node x [B, H, S, E] whose heads `node` [B, H * group, S, E] repeats, with group > 1; None if `node`
+    repeats no heads."""
     node = _through(node, _COPIES + _WHOLE)
     if node.target is _aten.repeat_interleave.self_int:
         return _repeated(node, node.args[0])
@@ -43,7 +44,8 @@ def unrepeated(node: Node) -> Node | None:
 
 
 def _repeated(node: Node, x: Any) -> Node | None:
-    """x, if `node` has a multiple of x's heads and otherwise the same sizes; None if not."""
+    """Returns the node x, without aliases in front of it, if `node` has a multiple of x's heads and otherwise the same
+    sizes; None if not."""
     if not isinstance(x, Node) or len(_sizes(x)) != _RANK:
         return None
     many, few = (value.meta["val"].shape[1] for value in (node, x))

@@ -1,5 +1,5 @@
-"""`as_strided` reads positions of a storage, whatever the shape of its operand. Here the operand of each such call is
-replaced by the value that owns the storage, so that the positions can be found in that value's layout."""
+"""Prepares `as_strided` for a graph. The operator reads positions of a storage, whatever the shape of its operand; so
+the operand of each call is replaced by the value that owns the storage, in whose layout the positions can be found."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _TARGET = torch.ops.aten.as_strided.default
 
 
 def from_owners(program: ExportedProgram, inputs: Sequence[torch.Tensor]) -> None:
-    """For each `as_strided(view, size, stride, offset)`, stores in `meta[OPERANDS]` the operands of the same call on
-    the owner of the storage, with an offset from the owner's first element. Raises InexpressibleError if the layout of
-    the owner does not determine the elements that are read."""
+    """Gives each call `as_strided(view, size, stride, offset)` the value that owns the storage as operand: stores in
+    `meta[OPERANDS]` (owner, size, stride, offset from the owner's first element). Raises InexpressibleError if the
+    layout of the owner does not determine the elements that are read."""
     if not any(node.target is _TARGET for node in program.graph.nodes):
         return
     with_real_strides(program, inputs)

@@ -37,14 +37,15 @@ _ALONG = {"cumsum": 1, "select.int": 1, "slice.Tensor": 1, "cat": 1}
 
 
 class UniformValues:
-    """The values of one graph, computed on the CPU when they are asked for."""
+    """Computes the values of nodes of one graph, on the CPU, when `value` is called for them."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._known: dict[Node, Tensor | None] = {}
 
     def value(self, wanted: Node) -> Tensor | None:
-        """The value of a node, with size 1 in free dimensions; None if it is not known."""
+        """Returns the value of the node `wanted`, with size 1 in symbolic dimensions; None if it depends on an input or
+        is otherwise not known."""
         needed = _ancestors(wanted, self._known)
         with torch.no_grad():
             for node in self._graph.nodes:
@@ -82,7 +83,8 @@ class UniformValues:
         return None
 
     def _is_along_fixed(self, node: Node, name: str) -> bool:
-        """Whether an operator works along dimensions that are not free."""
+        """Whether an operator works along dimensions of fixed size only, so that it can be computed although others are
+        symbolic. `name` is the operator's name in an OpGraph."""
         sources = [source.meta["val"] for source in node.all_input_nodes]
         if not all(isinstance(source, Tensor) for source in sources):
             return False
@@ -108,8 +110,8 @@ class UniformValues:
         return result if isinstance(result, Tensor) else None
 
     def _chosen(self, node: Node) -> Tensor | None:
-        """The value of a node that indexes a tensor, `x[i, j]`; None if it is unknown. The index into a free dimension
-        of x need not be known, because x is the same everywhere along it."""
+        """Returns the value of a node that indexes a tensor, `x[i, j]`; None if it is unknown. The index into a
+        symbolic dimension of x need not be known, because x is the same everywhere along it."""
         operands: Any = node.args
         source, indices = operands
         value = self._known.get(source)
@@ -138,7 +140,7 @@ def is_free(sizes: Sequence[Any]) -> bool:
 
 
 def collapsed(sizes: Sequence[Any]) -> torch.Size:
-    """The sizes, with 1 for each size that is free (symbolic)."""
+    """Returns the sizes, with 1 in place of each symbolic size."""
     return torch.Size([size if isinstance(size, int) else 1 for size in sizes])
 
 
@@ -151,7 +153,7 @@ def _filled(node: Node, name: str, shape: torch.Size) -> Tensor | None:
 
 
 def _ancestors(wanted: Node, known: dict[Node, Tensor | None]) -> set[Node]:
-    """The node `wanted` and all nodes from which it is computed, without those in `known`."""
+    """Returns the node `wanted` and all nodes from which it is computed, without those in `known`."""
     nodes: set[Node] = set()
     waiting = [wanted]
     while waiting:

@@ -14,8 +14,8 @@ _CHECK = torch.ops.aten._assert_tensor_metadata.default
 
 
 def remove_unused(graph: Graph) -> None:
-    """Erases calls of torch's own operators that change nothing and whose results are not used. Checks of sizes stay,
-    with the nodes that they read."""
+    """Erases calls of torch's own operators that have no side effect and whose results are not used. Checks of sizes
+    stay, with the nodes that they read."""
     needed: set[Node] = set()
     for node in reversed(graph.nodes):
         if node in needed or not _is_free_of_effects(node):

@@ -1,6 +1,6 @@
 """Corrects in-place writes through `unfold` in an exported program. To remove in-place operators, torch.export undoes
-the view by `unfold_backward`, which sets elements that no window covers to zero (pytorch/pytorch#198102); here these
-elements get their old values back."""
+the view by `unfold_backward`, which sets elements that no window covers to zero (pytorch/pytorch#198102). The nodes
+that are added here give these elements their old values back."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _DONE = "kept_between"
 
 
 def keep_between_windows(program: ExportedProgram) -> None:
-    """Adds nodes by which elements that no window covers keep their values. To be called before in-place operators are
-    removed.
+    """Adds nodes to the program that give the elements outside of all `unfold` windows their old values back after an
+    in-place write through the windows. Call it before in-place operators are removed.
 
-    Raises InexpressibleError if the unfolded dimension is free.
+    Raises InexpressibleError if the unfolded dimension has a symbolic size.
     """
     graph = program.graph_module.graph
     for node in list(graph.nodes):
@@ -32,7 +32,7 @@ def keep_between_windows(program: ExportedProgram) -> None:
 
 
 def _writers(view: Node) -> list[Node]:
-    """The in-place operators that write through a view, or through views of it."""
+    """Returns the in-place operators that write through the node `view`, or through views of it."""
     writers: list[Node] = []
     for user in view.users:
         schema = getattr(user.target, "_schema", None)

@@ -27,8 +27,9 @@ WARM_UP = 3
 
 
 def profile_lines(task: dict[str, Any], device: str, seconds: float, ceilings: Roofline) -> dict[str, Any]:
-    """Returns a dict: `lines` has one row for each line, `ms` is the time of a whole forward. `seconds` limits the
-    repeated runs, but not the time for opening the task.
+    """Times each line of the class's forward. Returns a dict: `ms` is the time of a whole forward, `lines` has one dict
+    for each line, `runs` says how often the lines were timed; `torch` (version) and `workload` (name) are texts.
+    `seconds` limits the repeated runs, but not the time for opening the task.
 
     If kernels are applied, the lines of the original are timed: those lines could be optimized, although the program
     does not run them now. Raises TaskError for whatever is wrong with the file, the class or its inputs. The module
@@ -64,8 +65,8 @@ def profile_lines(task: dict[str, Any], device: str, seconds: float, ceilings: R
 
 
 class _Runs:
-    """Runs the module, with or without timing its lines; `seen` has one `LineClock` for each run in which they were
-    timed."""
+    """Runs the module (`call`), with or without timing its lines; `codes` has the lines of each of its functions.
+    `seen` has one `LineClock` for each run in which lines were timed."""
 
     def __init__(self, call: Callable[[], object], codes: dict[CodeType, dict[int, Line]], device: str) -> None:
         self._call, self._codes = call, codes
@@ -73,7 +74,7 @@ class _Runs:
         self.seen: list[LineClock] = []
 
     def plain(self) -> None:
-        """Run one complete call; `run_module` waits for the device."""
+        """Runs one complete call, without timing its lines, and waits for the device."""
         self._call()
 
     def watched(self, clock: LineClock) -> None:
@@ -85,8 +86,8 @@ class _Runs:
             self._call()
 
     def repeat(self, once: Callable[[], None], seconds: float) -> list[float]:
-        """Wall seconds of each of at most `MOST_RUNS` calls. After `seconds` no further call begins, but there are at
-        least `LEAST_RUNS`.
+        """Calls `once` repeatedly and returns the wall seconds of each call. There are at least `LEAST_RUNS` and at
+        most `MOST_RUNS` calls; between these, none begins after `seconds`.
         """
         times: list[float] = []
         deadline = time.perf_counter() + seconds
@@ -98,7 +99,8 @@ class _Runs:
 
 
 def _rows(run: _Runs, runs: int, ceilings: Roofline) -> list[dict[str, Any]]:
-    """One row for each statement that ran, in order of its line."""
+    """Returns one dict for each statement that ran, in order of its line: times, bytes, flops and kernels. `runs` is
+    the number of runs in `run` in which lines were timed."""
     device = [clock.device() for clock in run.seen]
     lines = sorted({line for times in device for line in times}, key=lambda line: line[1:])
     if not lines:
@@ -135,7 +137,7 @@ def _rows(run: _Runs, runs: int, ceilings: Roofline) -> list[dict[str, Any]]:
 
 
 def longest(kernels: dict[str, list[float]], line_seconds: float, *, one_by_one: bool) -> list[dict[str, Any]]:
-    """Turns name → [calls, seconds] of kernels into rows, the longest first.
+    """Turns kernels, given as name → [calls, seconds], into rows {name, calls, ms}, the longest first.
 
     The kernels were measured under the profiler, in other runs than the line. So their times are scaled down until no
     kernel takes longer than its line; if they run `one_by_one`, until all of them together take no longer than the

@@ -1,4 +1,4 @@
-"""Reports which line of the user's class runs, by Python's own tracing of the frames of that class."""
+"""Reports which line of the user's class runs, by `sys.settrace` on the frames of that class."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Line = tuple[str, int, int]
 
 
 class Watcher(Protocol):
-    """Is called when a statement begins and when it has ended. A statement that calls other methods of the class
-    encloses their statements."""
+    """Gets a call of `begin` when a statement begins and of `end` when it has ended. A statement that calls other
+    methods of the class encloses their statements."""
 
     def begin(self, line: Line) -> None: ...
 
@@ -59,8 +59,8 @@ class LineTrace:
 
 
 def codes_of(cls: type, path: str, content: str) -> dict[CodeType, dict[int, Line]]:
-    """The functions of `cls` and its bases that are defined in the file `path` with the text `content`. Each is mapped
-    to the statement of each of its lines."""
+    """Returns the functions of `cls` and its bases that are defined in the file `path` with the text `content`: code
+    object → {line number: statement on that line}."""
     tree = ast.parse(content)
     functions = {
         (node.name, min([node.lineno, *(one.lineno for one in node.decorator_list)])): node
@@ -80,8 +80,8 @@ def codes_of(cls: type, path: str, content: str) -> dict[CodeType, dict[int, Lin
 
 
 def _statements(function: ast.FunctionDef) -> dict[int, Line]:
-    """Line number → the innermost statement on the line. A statement with a body, such as `if`, counts only for its
-    header."""
+    """Returns line number → the innermost statement on that line. A statement with a body, such as `if`, counts only
+    for the lines of its header."""
     lines: dict[int, Line] = {}
     for node in ast.walk(function):  # outer ones first
         if node is function or not isinstance(node, ast.stmt):

@@ -1,5 +1,5 @@
-"""Measures each line: its time, its kernels, and the bytes that it reads and writes. Each of the three is measured in
-runs of its own."""
+"""Watchers of a module's lines: they measure each line's time, its kernels, and the bytes that it reads and writes.
+Each of the three is measured in runs of its own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ PROFILED = 4
 
 
 class LineClock:
-    """Seconds of each line in one run, by the device's time line and by the host's clock, and how often it ran."""
+    """Measures the seconds of each line in one run, by CUDA events (`device()`) and by the host's clock (`host`), and
+    counts how often it ran (`calls`)."""
 
     def __init__(self, cuda: bool) -> None:
         self._cuda = cuda
@@ -45,7 +46,8 @@ class LineClock:
             self._spans.append((line, event, self._event()))
 
     def device(self) -> dict[Line, float]:
-        """Seconds of each line on the device; call it after the device has finished."""
+        """Returns the seconds of each line on the device (on a CPU: those of the host's clock). Call it after the
+        device has finished."""
         if not self._cuda:
             return dict(self.host)
         seconds: defaultdict[Line, float] = defaultdict(float)
@@ -123,8 +125,9 @@ class _LineBytes:
 
 
 class LineTraffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """The bytes that each line would have to move if the line were one kernel, and the flops of its matrix products:
-    `flops` by their definition, `least_flops` the smallest number that float32 arithmetic needs.
+    """Counts, for each line, the bytes that it would have to move if it were one kernel (`read`, `written`), and the
+    flops of its matrix products: `flops` by their definition, `least_flops` the smallest number that float32 arithmetic
+    needs. It is both the mode under which the module runs and the watcher of its lines.
     """
 
     def __init__(self) -> None:
@@ -183,7 +186,7 @@ def _by_storage(tensors: list[torch.Tensor]) -> dict[StorageWeakRef, int]:
 
 
 def _bytes(tensor: torch.Tensor) -> int:
-    """Bytes of the elements in memory: an expanded dimension counts once."""
+    """Returns the bytes of the tensor's elements in memory: an expanded dimension (stride 0) counts once."""
     count = 1
     for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
         count *= size if stride else min(size, 1)

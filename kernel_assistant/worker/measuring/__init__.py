@@ -1,1 +1,2 @@
-"""Measuring: times, their statistics, and what the device could do."""
+"""Measures how long the reference and candidates take, computes statistics of the times, and the least time that the
+device needs."""

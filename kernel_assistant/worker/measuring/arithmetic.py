@@ -17,15 +17,15 @@ WINOGRAD = 4
 
 
 def flops_of(func: Any, args: Any, kwargs: Any, result: Any) -> int:
-    """The number of floating-point operations of one operator by its definition; 0 unless it is a product or a
-    convolution."""
+    """Returns the number of floating-point operations of one operator call by its definition; 0 unless it is a matrix
+    product or a convolution. `func` is the ATen overload, `result` what the call returned."""
     count = flop_registry.get(func._overloadpacket)
     return 0 if count is None else int(count(*args, **kwargs, out_val=result))
 
 
 def least_flops(func: Any, args: Any, kwargs: Any, result: Any) -> int:
-    """A lower bound of the float32 operations of one operator; 0 for other dtypes, for which some processors have
-    special units."""
+    """Returns a lower bound of the float32 operations of one operator call, whose result is `result`; 0 for other
+    dtypes, for which some processors have special units."""
     first = next((leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)), None)
     if first is None or first.dtype != torch.float32:
         return 0
@@ -46,7 +46,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def counted(call: Callable[[], object]) -> int:
-    """Run `call` and return the sum of `least_flops` over its operators."""
+    """Runs `call` and returns the sum of `least_flops` over the operators that it calls."""
     counter = _Counter()
     with torch.no_grad(), counter:
         call()

@@ -1,4 +1,4 @@
-"""The baselines of a task: eager mode and torch.compile, as callables and with their times."""
+"""Provides the baselines of a task, eager mode and torch.compile, as callables, and measures their times."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ MOST_BESIDE_SECONDS = 0.05
 
 
 class Baselines:
-    """Eager mode and torch.compile, timed on the sets of inputs of one task. With `quick_only` they are timed as
-    briefly as candidates are in the quick tier. With `nominal`, times come from `nominal.py`, and torch.compile does
-    not run."""
+    """The baselines "eager" and "compile" of one task. They are timed on the task's sets (a set is one copy of the
+    inputs and outputs). With `quick_only` they are timed as briefly as candidates are in the quick tier. With
+    `nominal`, times come from `nominal.py`, which invents them for tests, and torch.compile does not run."""
 
     def __init__(self, task_sets: TaskSets, *, quick_only: bool, nominal: bool) -> None:
         self.task_sets, self.nominal = task_sets, nominal
@@ -40,8 +40,8 @@ class Baselines:
         self.uncompiled = ""
 
     def prepare(self, which: str) -> None:
-        """Compile, if `which` is "compile", with all cores; nothing is timed. If the module cannot be compiled,
-        `uncompiled` says why afterwards, and there is no such baseline."""
+        """Compiles the module, with all cores, if `which` is "compile"; nothing is timed. If the module cannot be
+        compiled, `uncompiled` says why afterwards, and there is no such baseline."""
         if which in self._callables or self.uncompiled:
             return
         try:
@@ -60,8 +60,8 @@ class Baselines:
 
     def compiled_is_as_inexact(self, expected: ExpectedOutputs) -> bool:
         """Whether the error of each output of torch.compile against float64 is at least half that of
-        `expected.reference`. An output for which `expected.reference` equals eager mode's result counts as fulfilling
-        this. False if there is no compiled module, or too little memory to run it."""
+        `expected.reference`. An output is not checked if `expected.reference` equals eager mode's result there. False
+        if there is no compiled module, or too little memory to run it."""
         compiled, task = self._callables.get("compile"), self.task_sets.task
         if compiled is None:
             return False
@@ -77,8 +77,8 @@ class Baselines:
         return all(torch.equal(usual, least) or is_as_inexact(one, least, want) for one, least, want, usual in four)
 
     def measure(self, which: str) -> float | None:
-        """Median seconds a call over a few blocks, measured only once. `which` is "eager" or "compile". None if the
-        module cannot be compiled."""
+        """Returns the typical seconds per call of `which`, "eager" or "compile", from a few short blocks of calls.
+        Measures only once. Returns None if the module cannot be compiled."""
         self.prepare(which)
         if which not in self._callables:
             return None
@@ -92,16 +92,18 @@ class Baselines:
         return self.seconds[which]
 
     def subject(self, which: str) -> TorchSubject:
-        """The baseline `which` as a subject that is timed on the sets."""
+        """Returns the baseline `which` in the form in which it is timed, on the task's sets."""
         return TorchSubject(which, self._callables[which], self.task_sets.calls(), self.task_sets.target)
 
     def on_clock(self, subject: TimedSubject) -> TimedSubject:
-        """The subject as it is to be timed: wrapped in a `NominalSubject` if `nominal` is set, otherwise unchanged."""
+        """Returns the subject as it is to be timed: in a `NominalSubject`, which reports invented times, if `nominal`
+        is set, otherwise unchanged."""
         return NominalSubject(subject) if self.nominal else subject
 
     @pinned()
     def _short(self, subject: TimedSubject) -> float:
-        """Median seconds a call over a few blocks; the device is held exclusively for all of them."""
+        """Returns the median seconds per call over a few blocks (several calls in a row, timed together). The device is
+        held exclusively for all of them."""
         subject, count = self.on_clock(subject), self.task_sets.sets.count
         times = []
         with self.task_sets.lock.exclusive():
@@ -115,8 +117,9 @@ class Baselines:
 
     @pinned()
     def _short_passes(self, subject: TimedSubject) -> float:
-        """Seconds a call over a few passes. Where eager mode has been timed and is short, it runs beside the subject,
-        and the result is the ratio of both times multiplied by the known time of eager mode."""
+        """Returns the seconds per call over a few passes; in a pass, each subject runs one block of calls. If eager
+        mode has been timed and is short, it runs in the same passes, and the result is the ratio of both times
+        multiplied by the known time of eager mode."""
         known = self.seconds.get("eager", math.inf)
         beside = [self.subject("eager")] if known <= MOST_BESIDE_SECONDS else []
         lock = self.task_sets.lock
@@ -132,8 +135,8 @@ class Baselines:
 
 
 def ratio_to_eager(rows: list[dict[str, float]], name: str = "candidate") -> float:
-    """Returns the time of the subject `name` divided by that of eager mode, where the time of a subject is the mean of
-    the faster half of its passes. For eager mode itself, and if it did not run in the passes, returns the subject's
-    seconds per call instead."""
+    """Returns the time of the subject `name` divided by that of eager mode. `rows` has the seconds per call by subject,
+    one dict for each pass; the time of a subject is the mean of the faster half of its passes. For eager mode itself,
+    and if it is not in `rows`, returns the subject's seconds per call instead."""
     times = faster_half([one[name] for one in rows])
     return times / faster_half([one["eager"] for one in rows]) if name != "eager" and "eager" in rows[0] else times

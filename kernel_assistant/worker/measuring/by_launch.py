@@ -1,9 +1,8 @@
-"""Measures the time of each launch of a plan: the time of a call that ends after the launch, minus the time of a call
-that ends before it.
+"""Measures the time of each launch of a plan: the time of calls that stop after the launch, minus the time of calls
+that stop before it.
 
 A launch is not timed alone, because it might wait for ever for a counter that the launch before it resets. A call that
-stops after any of its launches can always run.
-"""
+stops after any of its launches can always run."""
 
 from __future__ import annotations
 
@@ -23,12 +22,11 @@ MOST_CALLS = 64
 def times_by_launch(
     runner: RunnerClient, plan: dict[str, Any], sets: int, seconds: float, timeout: float
 ) -> list[dict[str, Any]]:
-    """`name` and `ms` of each launch in order, timed on the sets that are bound; empty if the plan has one launch or
-    more than `MOST_LAUNCHES`.
+    """Returns `name` and `ms` of each launch in order, timed on the `sets` sets (copies of inputs and outputs) that are
+    bound in the runner; empty if the plan has one launch or more than `MOST_LAUNCHES`.
 
     `seconds` is the time of a call. As in a complete call, a launch is faster if the launch before it has left data in
-    the cache. Afterwards the sets have to be bound to the runner again.
-    """
+    the cache. Afterwards the sets have to be bound to the runner again."""
     launches = plan["launches"]
     if not 1 < len(launches) <= MOST_LAUNCHES:
         return []

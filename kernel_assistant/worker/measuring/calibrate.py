@@ -2,9 +2,8 @@
 on a CPU the rate of matrix products too.
 
 A virtual machine reports the size of the whole processor's last-level cache, but its cores get only a part of that
-cache: two cores with a cache of 480 MiB read 16 MiB at 49 GiB/s, 32 MiB at 14 and 256 MiB at 9. Sets that take four
-times 480 MiB would need seconds to fill, without any benefit.
-"""
+cache: two cores with a cache of 480 MiB read 16 MiB at 49 GiB/s, 32 MiB at 14 and 256 MiB at 9. Copies of a task's
+inputs and outputs that take four times 480 MiB would need seconds to fill, without any benefit."""
 
 from __future__ import annotations
 
@@ -29,11 +28,11 @@ PRODUCT_SIZES = (512, 1024)
 
 
 def calibrate(target: str, device: int, cache_bytes: int) -> dict[str, Any]:
-    """Bytes/s for copying (read plus written) and for reading: the best of two methods, each repeated several times. On
-    a CPU also flop/s of a float32 product, and the usable part of the cache whose size the system reports.
+    """Returns `copy_bandwidth` (bytes read plus written) and `read_bandwidth` in bytes/s: the best of two methods, each
+    repeated several times. On a CPU, `flops_fp32` is the flop/s of a float32 product (else 0), and `cache_bytes` the
+    usable part of the cache whose size the system reports.
 
-    `quiet` is False if other processes used the CPU meanwhile: then the figures are too low to keep.
-    """
+    `quiet` is False if other processes used the CPU meanwhile: then the figures are too low to keep."""
     torch_device = torch.device("cuda", device) if target == "cuda" else torch.device("cpu")
     others = OtherLoad([os.getpid()])
     if target == "cpu":
@@ -56,7 +55,8 @@ def calibrate(target: str, device: int, cache_bytes: int) -> dict[str, Any]:
 
 
 def product_rate() -> float:
-    """flop/s of a float32 product of square matrices that fit into the cache, at the fastest size."""
+    """Returns the flop/s of a float32 product of square matrices that fit into the cache, at the fastest of a few
+    sizes."""
     return max(_rate_at(size) for size in PRODUCT_SIZES)
 
 
@@ -67,8 +67,8 @@ def _rate_at(size: int) -> float:
 
 
 def usable_cache(named_bytes: int) -> int:
-    """Bytes of the processor's last-level cache that this machine really gets, at most `named_bytes`: the largest size
-    that reads clearly faster than memory. Other work can only make the result smaller."""
+    """Returns the bytes of the processor's last-level cache that this machine really gets, at most `named_bytes`: the
+    largest size that reads clearly faster than memory. Other work can only make the result smaller."""
     if named_bytes <= LEAST_CACHE:
         return named_bytes
     memory = torch.ones(2 * named_bytes // 4)
@@ -80,7 +80,8 @@ def usable_cache(named_bytes: int) -> int:
 
 
 def _read_rate(memory: torch.Tensor) -> float:
-    """Bytes/s of reading `memory`: the fastest of some repeats, after a first read that fills the cache."""
+    """Returns the rate of reading `memory` in bytes/s: of the fastest repeat, after a first read that fills the
+    cache."""
     memory.sum()
     times = []
     for _ in range(CACHE_REPEATS):

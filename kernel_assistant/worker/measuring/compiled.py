@@ -1,10 +1,9 @@
-"""torch.compile as a baseline: with a cache folder of its own, which is emptied if a file in it is broken, and with an
-exception for modules that cannot be compiled.
+"""Runs torch.compile as a baseline: with a cache folder of its own, which is emptied if a file in it is broken, and
+with an exception for modules that cannot be compiled.
 
 inductor writes a shared object in place. A process that is killed meanwhile leaves a truncated file, and every later
 program with that cache folder fails when it loads the file ("file too short"). A worker is killed when a budget is used
-up or a job is cancelled; so its cache folder is not the user's.
-"""
+up or a job is cancelled; so its cache folder is not the user's."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ def use_own_cache() -> None:
 
 
 def compiled_call(compile_and_call: Callable[[], None]) -> None:
-    """Call `compile_and_call`. If the compiler fails and there was a cache, empty the cache and call once more: a
+    """Calls `compile_and_call`. If the compiler fails and there was a cache, empties the cache and calls once more: a
     broken file in it shows in many ways, for example it cannot be loaded, or the processor seems to lack vector
     instructions. Raises NotCompiledError if the compiler fails then too; exceptions that do not come from the compiler
     pass unchanged."""
@@ -59,8 +58,9 @@ def compiled_call(compile_and_call: Callable[[], None]) -> None:
 
 @contextmanager
 def released_while_compiling(lock: DeviceLock) -> Iterator[None]:
-    """Within the block, the lock is released whenever the compiler works on the host, which can take minutes. Otherwise
-    a process that wants to measure would wait for the compiler, and all other processes for that one."""
+    """Context manager: within the block, this thread releases the device lock whenever the compiler works on the host,
+    which can take minutes. Otherwise a process that wants to measure would wait for the compiler, and all other
+    processes for that one."""
     from torch._dynamo.callback import callback_handler
 
     problems: list[BaseException] = []
@@ -90,8 +90,8 @@ def released_while_compiling(lock: DeviceLock) -> Iterator[None]:
 
 @contextmanager
 def _benchmarks_hold(lock: DeviceLock) -> Iterator[None]:
-    """Within the block, inductor's own benchmarks on a GPU hold the lock shared, so that they do not run while another
-    process measures."""
+    """Context manager: within the block, inductor's own benchmarks on a GPU hold the lock shared, so that they do not
+    run while another process measures."""
     from torch._inductor.runtime.benchmarking import benchmarker
 
     usual = benchmarker.benchmark_gpu
@@ -137,7 +137,7 @@ def _forget_instructions() -> None:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The exception and all exceptions that led to it, as Python chains them and as torch wraps them."""
+    """Yields the exception and all exceptions that led to it, as Python chains them and as torch wraps them."""
     seen: list[BaseException] = []
     waiting: list[object] = [error]
     while waiting:

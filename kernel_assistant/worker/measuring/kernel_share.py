@@ -1,4 +1,4 @@
-"""Measures the share of a plan's time that its own kernels take; the rest are calls of libraries and of PyTorch."""
+"""Measures the share of a plan's time that generated kernels take; the rest are calls of libraries and of PyTorch."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ SHARE_SECONDS = 1.0
 
 
 def share_of_kernels(runner: RunnerClient, plan: dict[str, Any], sets: int, seconds: float, timeout: float) -> float:
-    """The share of a call's time that generated kernels take, between 0 and 1. Each kind of launch (kernels, libraries,
-    residual calls) is timed alone on the same sets; if a plan has only kernels the share is 1.
+    """Returns the share of a call's time that generated kernels take, between 0 and 1. Each kind of launch (kernels,
+    libraries, residual calls of PyTorch) is timed alone on the same `sets` sets (copies of inputs and outputs).
 
-    `seconds` is the time of a call. Afterwards the sets have to be bound to the runner again.
-    """
+    `seconds` is the time of a call. Afterwards the sets have to be bound to the runner again, unless the plan has only
+    kernels: then nothing is timed, and the share is 1."""
     if only_kernels(plan):
         return 1.0
     kinds = {_kind(launch) for launch in plan["launches"]}
@@ -38,14 +38,14 @@ def only_kernels(plan: dict[str, Any]) -> bool:
 
 
 def share_calls(sets: int, seconds: float) -> int:
-    """The number of sets on which each kind of launch is timed, if a call takes `seconds`.
+    """Returns the number of sets (copies of inputs and outputs) on which each kind of launch is timed, if a call takes
+    `seconds`.
 
     Before that, one request makes a complete call on each of these sets: if these were many slow calls, the runner
-    would seem to hang, and the results of all calls are kept in memory.
-    """
+    would seem to hang, and the results of all calls are kept in memory."""
     return max(1, min(sets, SHARE_CALLS, int(SHARE_SECONDS / seconds)))
 
 
 def _kind(launch: dict[str, Any]) -> str:
-    """The kind of a launch, as the runner's request `only` names it: "libraries", "residual" or "kernels"."""
+    """Returns the kind of a launch, as the runner's request `only` names it: "libraries", "residual" or "kernels"."""
     return "libraries" if launch.get("library") else "residual" if launch.get("call") else "kernels"

@@ -10,21 +10,21 @@ UNSAFE_CORES = 0.5
 
 
 class OtherLoad:
-    """The CPU load of other processes since this object was made. `own` are the ids of our own processes, whose work,
-    threads included, does not count."""
+    """Measures the CPU load of other processes since this object was made. `own` are the ids of our own processes,
+    whose work, threads included, does not count."""
 
     def __init__(self, own: list[int]) -> None:
         self._own = own
         self._began = (time.monotonic(), _busy(), _ours(own))
 
     def cores(self) -> float:
-        """The number of cores that other processes kept busy on average since this object was made."""
+        """Returns the number of cores that other processes kept busy on average since this object was made."""
         began, busy, ours = self._began
         elapsed = max(time.monotonic() - began, 1e-3)
         return max((_busy() - busy) - (_ours(self._own) - ours), 0.0) / elapsed
 
     def warning(self) -> str:
-        """A warning in one line if the load makes timing unsafe, else ""."""
+        """Returns "", or a warning in one line if the load makes timing unsafe."""
         cores = self.cores()
         if cores <= UNSAFE_CORES:
             return ""
@@ -32,8 +32,8 @@ class OtherLoad:
 
 
 def _busy() -> float:
-    """The time in seconds that all cores together have been busy since the system started: user, nice, system,
-    interrupts and steal."""
+    """Returns the seconds that all cores together have been busy since the system started (user, nice, system,
+    interrupts and steal); 0 if Linux does not tell."""
     try:
         with open("/proc/stat", encoding="ascii") as file:
             fields = [int(value) for value in file.readline().split()[1:9]]

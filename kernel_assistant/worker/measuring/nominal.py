@@ -1,9 +1,8 @@
-"""A clock that reports the same time for each call, on any machine: for tests of everything in a verdict except
-measured time.
+"""Reports invented times, the same for each call on any machine: for tests of everything in a verdict except measured
+time.
 
 Candidates run as often, on the same values and with the same checks as on the judge's own clock. Only code that opens
-an environment can request this clock, so no time that a user sees is nominal.
-"""
+an environment can request this clock, so no time that a user sees is nominal."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ CALL_SECONDS = {"candidate": 5e-4, "compile": 7.5e-4, "eager": 1e-3}
 
 @dataclass
 class NominalSubject:
-    """Runs `subject`, and reports the nominal time for each call."""
+    """Runs `subject`, a candidate or a baseline, and reports the invented time of CALL_SECONDS for each call."""
 
     subject: TimedSubject
 
@@ -26,7 +25,8 @@ class NominalSubject:
         self.name = self.subject.name
 
     def run(self, first: int, count: int) -> float:
-        """Run `count` calls. Returns their nominal seconds instead of the measured ones."""
+        """Runs `count` calls, beginning on set number `first`. Returns their invented seconds instead of the measured
+        ones."""
         self.subject.run(first, count)
         return count * CALL_SECONDS[self.name]
 

@@ -1,11 +1,10 @@
-"""Timing on a CPU: each pass runs one short block of each side, in random order, and only the faster half of a round's
-passes counts.
+"""Times candidate and baselines on a CPU. A block is several calls in a row that are timed together; in a pass, each
+side runs one short block, in random order. A round has up to four passes, of which only the faster half counts.
 
 Other work disturbs single blocks, on either side, and a machine's speed drifts within a tenth of a second: on two
 shared cores a ratio of sums over 20 ms spreads by 6%, a ratio of the means of faster halves by 2% (docs/experiments.md,
 125). Leaving out the slower half is fair because every pass has values that are new to the candidate: results that it
-computes ahead for another pass are of no use.
-"""
+computes ahead for another pass are of no use."""
 
 from __future__ import annotations
 
@@ -34,8 +33,8 @@ COMPARED = 1.0
 
 
 class Block(NamedTuple):
-    """`calls` consecutive calls that are timed together: each uses its own set of inputs, beginning with set `first`;
-    set 0 follows the last set."""
+    """`calls` calls in a row that are timed together. Each uses its own set (copy of inputs and outputs), beginning
+    with set number `first`; set 0 follows the last set."""
 
     first: int
     calls: int
@@ -56,8 +55,9 @@ def _unchecked(mine: Block, compared: bool) -> None:
 
 
 class TimedPasses:
-    """Times candidate, baseline and others on a CPU in passes. In a pass each of them runs one block of calls, in
-    random order. The first of `subjects` is the candidate."""
+    """Times candidate and baselines on a CPU in passes. In a pass each of them runs one block (several calls in a row,
+    timed together), in random order. The first of `subjects` is the candidate; `sets` is the number of sets, copies of
+    inputs and outputs. `prepare` gives new values to the sets before each pass."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class TimedPasses:
         return self.subjects[0].name
 
     def one(self) -> tuple[dict[str, float], Block]:
-        """Time one pass. Returns the seconds per call of each subject, by name, and the candidate's block; the outputs
+        """Times one pass. Returns the seconds per call of each subject, by name, and the candidate's block; the outputs
         of that block are still in its sets."""
         order = random.sample(self.subjects, len(self.subjects))
         cursor = first = self._ring.cursor
@@ -89,7 +89,7 @@ class TimedPasses:
         return {subject.name: self._timed(subject, self.lengths[subject.name]) for subject in order}, mine
 
     def half(self) -> tuple[float, Block]:
-        """Time the candidate in a block of half the length. Returns the seconds per call and the block."""
+        """Times the candidate in a block of half the length. Returns the seconds per call and the block."""
         mine = Block(self._ring.cursor, max(self.lengths[self.candidate] // 2, 1))
         self._prepare(mine, mine)
         return self._timed(self.subjects[0], mine.calls), mine
@@ -118,10 +118,10 @@ def interleave(
     prepare: Prepare = _as_they_are,
     checked: Checked = _unchecked,
 ) -> Series:
-    """Time `candidate` beside `others` in rounds of passes, on `sets` sets of inputs. `checked` is called after each
-    pass with a flag, drawn at random after the block has run, that says whether to compare the block's outputs. The
-    series ends after `rounds` rounds, or after `most_seconds` (waiting for the device not counted) with at least
-    twelve."""
+    """Times `candidate` beside `others` on a CPU, in rounds of passes (see the module's docstring), on `sets` copies of
+    inputs and outputs. `checked` is called after each pass with a flag, drawn at random after the block has run, that
+    says whether to compare the block's outputs. The series ends after `rounds` rounds, or after `most_seconds` (waiting
+    for the device not counted) with at least twelve."""
     drawn = random.SystemRandom()
     with lock.exclusive():
         passes = TimedPasses([candidate, *others], sets, block_seconds, prepare)
@@ -152,14 +152,14 @@ def interleave(
 
 
 def passes_of(seconds: float, round_seconds: float = ROUND_SECONDS) -> int:
-    """The number of passes in a round of at most `round_seconds`. `seconds` is the time of one pass, including the time
-    for putting new values into the sets."""
+    """Returns the number of passes in a round of at most `round_seconds`. `seconds` is the time of one pass, including
+    the time for putting new values into the inputs."""
     return max(1, min(MOST_PASSES, int(round_seconds / max(seconds, 1e-9))))
 
 
 def expected_seconds(target: str, subjects: Sequence[TimedSubject]) -> float:
-    """Seconds that `beside` needs at least, estimated from two calls of each subject. A block has at least
-    two calls."""
+    """Returns the seconds that `beside` needs at least for these subjects, the candidate first. Estimates them from two
+    calls of each."""
     calls = [subject.run(0, 2) / 2 for subject in subjects]
     least = BLOCK_SECONDS if target == "cpu" else timing.BLOCK_SECONDS
     blocks = [max(least, 2 * seconds) for seconds in calls]
@@ -181,8 +181,8 @@ def beside(
     most_seconds: float,
     lock: DeviceLock,
 ) -> Series:
-    """Times `candidate`, which must be trusted code, against the baselines: in passes on a CPU, in alternating blocks
-    on a GPU."""
+    """Times `candidate`, which must be trusted code, against the baselines, on `sets` copies of inputs and outputs: in
+    passes on a CPU, in alternating blocks of calls on a GPU, for at most `rounds` rounds or about `most_seconds`."""
     if target == "cpu":
         return interleave(candidate, baselines, sets=sets, rounds=rounds, most_seconds=most_seconds, lock=lock)
     return alternate(

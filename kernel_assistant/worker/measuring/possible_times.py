@@ -1,4 +1,5 @@
-"""The least time that a device needs for a call of a task, and the times that are impossibly short."""
+"""Computes the least time that a device needs for a call of a task, and refuses measured times that are impossibly
+short."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from .traffic import Traffic
 
 
 class PossibleTimes:
-    """The roofline of one task on a device with the bandwidths `ceilings`, and a test for times that are impossibly
-    short. `base` has the declared inputs, whose sizes are used."""
+    """The least time of one task on a device with the bandwidths `ceilings` (the roofline), and a test for times that
+    are impossibly short. `base` has the declared inputs, whose sizes are used."""
 
     def __init__(self, task: OpenTask, base: ExpectedOutputs, ceilings: Roofline, lock: DeviceLock) -> None:
         self.ceilings, self._lock, self._device = ceilings, lock, torch.device(task.device)
@@ -33,21 +34,21 @@ class PossibleTimes:
         self.floor_seconds = floor_seconds(self.read_bytes, self.written_bytes, ceilings, self._flops)
 
     def floor_of(self, seconds: float) -> float:
-        """The roofline in seconds for a candidate that takes `seconds`: usually that of the module. A candidate that is
-        faster than this, by more than the errors of the bandwidths explain, does less work than the module; for it,
-        only the bytes of inputs and outputs count."""
+        """Returns the least possible seconds for a candidate that takes `seconds`: usually the roofline of the module.
+        A candidate that is faster than this, by more than the errors of the bandwidths explain, does less work than the
+        module; for it, only the bytes of inputs and outputs count."""
         least = floor_seconds(self._changing_bytes, self.written_bytes, self.ceilings)
         return self.floor_seconds if seconds >= self.floor_seconds / MEASURED_SLACK else min(least, self.floor_seconds)
 
     def too_fast(self, seconds: float, footprint: int) -> bool:
         """Whether a call in `seconds` is faster than the device can move the data. `footprint` is the size in bytes of
-        all sets together; sets that fit into the cache prove nothing."""
+        all copies of inputs and outputs that are timed in turn; if they fit into the cache, the result is False."""
         return impossible(seconds, self._changing_bytes, self.written_bytes, footprint, self.ceilings)
 
     def require(self, seconds: float, footprint: int) -> None:
-        """Raise IncorrectOutput if a call is faster than memory allows. If the datasheet's bandwidth is unknown,
-        bandwidths are measured again first; if other work disturbs each of these measurements, the outcome is
-        `inconclusive`."""
+        """Raises IncorrectOutput if a call in `seconds` is faster than memory allows; `footprint` as for `too_fast`. If
+        the datasheet's bandwidth is unknown, bandwidths are measured again first; if other work disturbs each of these
+        measurements, the outcome is `inconclusive` instead of `cheating`."""
         if not self.too_fast(seconds, footprint):
             return
         sure = self.ceilings.datasheet > 0 or any(self.measure_ceilings() for _ in range(MOST_AGAIN))
@@ -60,9 +61,9 @@ class PossibleTimes:
             )
 
     def measure_ceilings(self) -> bool:
-        """Measure the roofline's bandwidths again and keep the higher values: other virtual machines on the host, which
-        this one cannot see, may have slowed the first measurement. A candidate cannot raise the values. Returns whether
-        the machine was quiet while they were measured."""
+        """Measures the roofline's bandwidths again and keeps the higher values: other virtual machines on the host,
+        which this one cannot see, may have slowed the first measurement. A candidate cannot raise the values. Returns
+        whether the machine was quiet while they were measured."""
         known, device = self.ceilings, self._device
         with self._lock.exclusive():
             now = calibrate(device.type, device.index or 0, known.cache_bytes)
@@ -73,5 +74,5 @@ class PossibleTimes:
 
 
 def tensor_bytes(tensors: list[torch.Tensor]) -> int:
-    """The number of bytes of all elements of the tensors."""
+    """Returns the number of bytes of all elements of the tensors."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -1,4 +1,4 @@
-"""Profiles the reference and candidates of one task on sets of inputs and outputs that are not in the cache."""
+"""Times the reference and the candidates of one task, on copies of inputs and outputs that are not in the cache."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ WARM_SETS, WARM_SECONDS = 4, 2.0
 
 @dataclass(frozen=True)
 class ReadyCandidate:
-    """A candidate that is bound to the sets of inputs and outputs. `quick` times it in the quick tier on a GPU, and is
-    None otherwise. `prepare_seconds` is the time that its runner spent preparing it."""
+    """A candidate whose runner knows the addresses of the sets (copies of inputs and outputs). `quick` times it in the
+    quick tier on a GPU, and is None otherwise. `prepare_seconds` is the time of the plan's `prepare` launches."""
 
     subject: PlanSubject
     quick: QuickTiming | None
@@ -43,12 +43,12 @@ class ReadyCandidate:
 
 
 class Profiler:
-    """Baselines and candidates of one task, at the sizes of its first workload.
+    """Times the baselines and candidates of one task, at the sizes of its first workload.
 
-    With `quick_only` there are only enough sets of inputs for the short blocks of the quick tier (longer blocks use
-    some sets twice), and baselines are timed as briefly as candidates are there. Blocks of the quick tier and rounds of
-    the full tier hold `lock` exclusively. With `nominal`, times come from `nominal.py`, and torch.compile does not run.
-    """
+    With `quick_only` there are only enough sets (copies of inputs and outputs) for the short blocks of calls of the
+    quick tier; longer blocks use some sets twice, and baselines are timed as briefly as candidates are there. Blocks of
+    the quick tier and rounds of the full tier hold `lock` exclusively. With `nominal`, times are those that
+    `nominal.py` invents for tests, and torch.compile does not run."""
 
     #: Whether code of a candidate runs on the host side of a runner on a GPU.
     candidate_on_host = False
@@ -79,24 +79,26 @@ class Profiler:
         self.full_tier = FullTier(self.task_sets, self.baselines)
 
     def prepare(self, which: str) -> None:
-        """Compile the baseline `which`, if that is "compile"; nothing is timed."""
+        """Compiles the module if `which` is "compile"; nothing is timed."""
         self.baselines.prepare(which)
 
     def compiled_is_as_inexact(self, expected: ExpectedOutputs) -> bool:
-        """Returns the result of `Baselines.compiled_is_as_inexact`."""
+        """Whether torch.compile's outputs have at least half the error of `expected.reference` against float64: see
+        `Baselines.compiled_is_as_inexact`."""
         return self.baselines.compiled_is_as_inexact(expected)
 
     def baseline(self, which: str) -> dict[str, Any]:
-        """Median milliseconds a call over a few blocks. `which` is "eager" or "compile"; without a time, `failure` says
-        why the module cannot be compiled."""
+        """Returns `ms`, the typical milliseconds per call of "eager" or "compile" (`which`), and `floor_ms`, the
+        roofline. If the module cannot be compiled, returns only `failure`, which says why."""
         seconds = self.baselines.measure(which)
         if seconds is None:
             return {"failure": self.baselines.uncompiled}
         return {"ms": seconds * 1e3, "floor_ms": self.possible.floor_seconds * 1e3}
 
     def get_ready(self, runner: RunnerClient, plan: dict[str, Any], tier: str, timeout: float) -> ReadyCandidate:
-        """Bind a verified candidate to the sets of inputs and outputs, and do everything else that has to precede
-        timing."""
+        """Gives the runner the addresses of the sets (copies of inputs and outputs) for a verified candidate, and does
+        everything else that has to precede timing in the tier "quick" or "full". `timeout` of a request is in
+        seconds."""
         self.sets.rename_outputs([spec["name"] for spec in plan["outputs"]])
         looks = self.target == "cuda" and self.candidate_on_host
         subject = PlanSubject(runner, timeout, self.values.look_at_last if looks else None)
@@ -138,11 +140,11 @@ class Profiler:
         full: FullComparison = FULL,
         ready: ReadyCandidate | None = None,
     ) -> dict[str, Any]:
-        """Time a verified candidate. Returns outcome, message, timing, the share in generated kernels and the times of
-        launches. Raises IncorrectOutput with outcome `cheating`, or CandidateFailure.
+        """Times a verified candidate. Returns a dict: `outcome`, `message`, `timing`, `share_in_our_kernels` (0 to 1)
+        and `launches` (name and ms of each). Raises IncorrectOutput with outcome `cheating` or `inconclusive`, or
+        CandidateFailure.
 
-        A repeated `measurement` adds to the rounds of the previous one, which must be of the same candidate.
-        """
+        A repeated `measurement` adds to the rounds of the previous one, which must be of the same candidate."""
         ready = ready or self.get_ready(runner, plan, tier, timeout)
         quick = ready.quick
         after = _thread_watch(runner, most_threads + (self.target == "cuda"))
@@ -180,8 +182,8 @@ class Profiler:
         }
 
     def _time_empty_messages(self, subject: PlanSubject) -> None:
-        """Time empty messages to the runner while the device is held exclusively: those that were timed when the runner
-        started may all have been slowed by other work."""
+        """Times empty messages to the runner, whose time is subtracted from that of calls, while the device is held
+        exclusively: those that were timed when the runner started may all have been slowed by other work."""
         with self.lock.exclusive():
             for _ in range(EMPTY_BLOCKS):
                 subject.wake()
@@ -189,7 +191,8 @@ class Profiler:
     def _by_part(
         self, runner: RunnerClient, plan: dict[str, Any], seconds: float, timeout: float
     ) -> tuple[float, list[dict[str, Any]]]:
-        """The share of time in generated kernels, and the time of each launch (empty unless `by_launch` was set)."""
+        """Returns the share of time in generated kernels (0 to 1), and the name and ms of each launch (empty unless
+        `by_launch` was set)."""
         if only_kernels(plan) and not self._by_launch:
             return 1.0, []
         with self.lock.exclusive():
@@ -202,20 +205,19 @@ class Profiler:
         self.task_sets.close()
 
     def _beside_baselines(self, subject: PlanSubject) -> PlanSubject:
-        """The candidate in the form in which it is timed beside the baselines; a subclass may wrap it."""
+        """Returns the candidate in the form in which it is timed beside the baselines; a subclass may wrap it."""
         return subject
 
 
 def most_threads(runner: RunnerClient) -> int:
-    """The number of threads that a runner may have between calls: those that it has now plus those of the OpenMP pool.
-    To be called before the OpenMP runtime starts its pool."""
+    """Returns the number of threads that a runner may have between calls: those that it has now plus those of the
+    OpenMP pool. To be called before the OpenMP runtime starts its pool."""
     return runner.threads() + torch.get_num_threads() - 1
 
 
 def _thread_watch(runner: RunnerClient, most: int) -> Callable[[], None]:
-    """Returns a function to call after each block. It raises if the candidate has threads that run although no call was
-    requested.
-    """
+    """Returns a function to call after each timed block. It raises IncorrectOutput if the runner has more than `most`
+    threads: then some run although no call was requested."""
 
     def check() -> None:
         if runner.threads() > most:
@@ -229,7 +231,7 @@ def _nothing() -> None:
 
 
 def summary(timing: dict[str, Any]) -> str:
-    """The times in one line for a log, such as `0.214 ms, eager 0.9, compile 0.198`."""
+    """Returns the times in one line for a log, such as `0.214 ms, eager 0.9, compile 0.198`."""
     compiled = timing.get("compile_ms")
     parts = [f"{timing['candidate_ms']:.4g} ms", f"eager {timing['eager_ms']:.4g}"]
     parts += [f"compile {compiled:.4g}"] if compiled else []

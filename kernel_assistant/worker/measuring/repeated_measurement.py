@@ -28,28 +28,26 @@ SPENT = (0.5, 0.25, 0.25)
 
 
 def confidence_of(number: int, most: int) -> float:
-    """The confidence of the interval after measurement `number` (from 1), if there are at most `most` measurements;
-    `most` is 1 or the length of `SPENT`.
-    """
+    """Returns the confidence of the interval after measurement `number` (from 1), if there are at most `most`
+    measurements; `most` is 1 or the length of `SPENT`."""
     return CONFIDENCE if most == 1 else 1 - (1 - CONFIDENCE) * SPENT[number - 1]
 
 
 def interval_at(ratios: list[float], number: int, most: int) -> tuple[float, float, float]:
-    """(estimate, low, high) from all `ratios` up to measurement `number` of `most`; (estimate, 0, inf) if they are too
-    few."""
+    """Returns (estimate, low, high) of the speed-up from all `ratios` up to measurement `number` of `most`; (estimate,
+    0, inf) if they are too few."""
     return judged_interval(ratios, confidence_of(number, most))
 
 
 def interval_of(series: Series, over: str, under: str, number: int = 1, most: int = 1) -> tuple[float, float, float]:
-    """(estimate, low, high) for the speed-up of `under` over the baseline `over`; the interval is widened by the factor
-    1 + `series.placement` on both sides."""
+    """Returns (estimate, low, high) for the speed-up of `under` over the baseline `over` after measurement `number` of
+    `most`. The interval is widened by the factor 1 + `series.placement` on both sides."""
     estimate, low, high = interval_at(series.ratios(over, under), number, most)
     return estimate, low / (1 + series.placement), high * (1 + series.placement)
 
 
 def is_unclear(estimate: float, low: float, high: float) -> bool:
-    """Whether an interval allows both for a gain and for no gain (`Gain.unclear` of records/evaluation.py), so that
-    another measurement may decide."""
+    """Whether a speed-up's interval allows both for a gain and for no gain, so that another measurement may decide."""
     faster = low > 1.0 and estimate >= LEAST_EFFECT
     return not faster and high >= LEAST_EFFECT
 
@@ -61,9 +59,9 @@ def until_clear(
     until: float | None,
     now: Callable[[], float] = time.monotonic,
 ) -> tuple[Series, tuple[float, float, float]]:
-    """Measure until the interval of the ratio `over`/`under` is clear: at most `len(SPENT)` series, and no further one
-    that might end after the time `until`. Returns all rounds as one series, and its (estimate, low, high). With `until`
-    None there is only one series, judged at 99.9%."""
+    """Measures until the interval of the ratio `over`/`under` is clear: at most `len(SPENT)` series, and no further one
+    that might end after the time `until` of the clock `now`. Returns all rounds as one series, and its (estimate, low,
+    high). With `until` None there is only one series, judged at 99.9%."""
     began = now()
     most = 1 if until is None else len(SPENT)
     series = measure()

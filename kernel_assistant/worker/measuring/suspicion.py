@@ -25,8 +25,9 @@ LONG_SECONDS, LONG_BLOCKS, LONG_EXCESS, MOST_LONG_CALLS = 0.05, 3, 0.05, 1 << 14
 
 
 def until_plausible(measure: Callable[[int], Measured], oddity: Callable[[Measured], str]) -> Measured:
-    """Calls `measure(repeat)` for repeat 0, 1, … and returns the first result for which `oddity` returns "". Raises
-    IncorrectOutput `inconclusive` if there is none."""
+    """Calls `measure(repeat)` for repeat 0, 1, … and returns the first result for which `oddity` returns "" instead of
+    a reason why it is implausible. After four implausible ones, raises IncorrectOutput with the outcome
+    `inconclusive`."""
     for repeat in range(1 + MOST_AGAIN):
         measured = measure(repeat)
         why = oddity(measured)
@@ -36,8 +37,8 @@ def until_plausible(measure: Callable[[int], Measured], oddity: Callable[[Measur
 
 
 def odd_growth(series: Series) -> str:
-    """The reason why the candidate's time does not fit the number of calls; "" if it fits. Other work only adds time,
-    so the shortest block of each kind counts."""
+    """Returns the reason, as a text, why the candidate's time does not grow with the number of calls as it should; ""
+    if it does. Other work only adds time, so the shortest block of each length counts."""
     if not series.growth:
         return ""
     growth = min(long for long, _ in series.growth) / min(short for _, short in series.growth)
@@ -47,11 +48,12 @@ def odd_growth(series: Series) -> str:
 
 
 def odd_clocks(subject: PlanSubject, seconds: float) -> str:
-    """The reason why times from the device's events are implausible; "" if the judge's clock confirms them.
+    """Returns the reason, as a text, why times from the device's events are implausible; "" if the judge's clock
+    confirms them.
 
-    `seconds` is the measured time of a call. The blocks are long, so that the overhead at the ends of a block hardly
-    counts. They may use a set more than once, which can only make calls shorter.
-    """
+    `seconds` is the measured time of a call. The candidate runs a few blocks of calls that are so long that the
+    overhead at their ends hardly counts. They may use the same inputs more than once, which can only make calls
+    shorter."""
     count = min(MOST_LONG_CALLS, math.ceil(LONG_SECONDS / seconds))
     pairs = [subject.both(0, count) for _ in range(LONG_BLOCKS)]
     own, device = min(pairs, key=lambda pair: pair[0] - pair[1])

@@ -1,5 +1,5 @@
-"""The sets of inputs and outputs of a task: how many there are, the values that they may hold, and the comparison of
-their outputs."""
+"""Makes the sets of a task: copies of its inputs and outputs in shared memory, on which calls are timed. Decides how
+many there are, and which values they may hold."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ VARIED = "declared inputs with changed values"
 
 
 class TaskSets:
-    """Sets of inputs and outputs of one task that together exceed the cache. `values` changes their inputs, and
-    `outputs` compares their outputs. With `quick_only` there are only enough for the short blocks of the quick tier;
-    longer blocks use some sets twice."""
+    """Sets (copies of the inputs and outputs) of one task that together exceed the cache, so that each timed call finds
+    its data in memory. `values` changes their inputs, and `outputs` compares their outputs. With `quick_only` there are
+    only enough for the short blocks of calls of the quick tier; longer blocks use some sets twice."""
 
     def __init__(
         self,
@@ -66,16 +66,16 @@ class TaskSets:
 
     @property
     def footprint(self) -> int:
-        """Bytes of all sets together."""
+        """Returns the bytes of all sets together."""
         return self.sets.count * self.sets.bytes_per_set
 
     def calls(self) -> list[tuple[Any, Any]]:
-        """The arguments (args, kwargs) of a call of the module on each set."""
+        """Returns the arguments (args, kwargs) of a call of the module on each set."""
         return [self.task.unflatten(row) for row in self.sets.inputs]
 
     def prepare_pass(self, subject: PlanSubject, whole: Block, mine: Block) -> None:
-        """Wait until the candidate's threads are idle, then put new values into the sets of the pass `whole`, and marks
-        into the outputs of the candidate's block `mine`."""
+        """Waits until the candidate's threads are idle, then puts new values into the input sets that the pass uses
+        (`whole`), and marks into the outputs of the candidate's calls (`mine`)."""
         subject.rest()
         self.values.renew(self.sets.around(*whole))
         self.values.mark(self.sets.around(*mine))
@@ -84,14 +84,14 @@ class TaskSets:
         self.sets.close()
 
     def _make_sets(self, base: ExpectedOutputs, possible: PossibleTimes) -> BufferSets:
-        """Shared memory for enough sets to exceed the cache four times."""
+        """Returns sets in shared memory for the sizes of `base`: enough to exceed the cache four times."""
         names = [f"out{index}" for index in range(len(base.reference))]
         count = self._count(tensor_bytes([*base.tensors, *base.reference]), possible)
         return made_sets(self.task.input_names, names, base, count)
 
     def _count(self, size: int, possible: PossibleTimes) -> int:
-        """The number of sets that together exceed the cache four times, and fill a block without a repeat as far as
-        memory allows."""
+        """Returns the number of sets, of `size` bytes each, that together exceed the cache four times; or more, as far
+        as memory allows, so that a block of calls uses none twice."""
         size = max(size, 1)
         beyond_cache = max(4 * possible.ceilings.cache_bytes, LEAST_FOOTPRINT) // size + 1
         a_block = int(self.block_seconds / possible.floor_seconds) if possible.floor_seconds else 0
@@ -101,7 +101,7 @@ class TaskSets:
 
     def _values(self, base: ExpectedOutputs, cache_bytes: int) -> SetValues:
         """Fills the input sets with the declared inputs, varied as far as the module accepts that, and returns the
-        object that gives them new values later. `base` has the declared inputs and eager's results; each change of
+        object that gives them new values later. `base` has the declared inputs and eager mode's results; each change of
         values evicts the cache (`cache_bytes`)."""
         cache = 2 * cache_bytes
         leading = [_leads_with_free(self.task.graph, name) for name in self.task.input_names]
@@ -118,8 +118,9 @@ class TaskSets:
         return values
 
     def _accepts(self, tensors: list[torch.Tensor], usual: list[torch.Tensor]) -> bool:
-        """Whether the module runs on varied inputs, with finite outputs if they are finite on the declared inputs. Some
-        inputs have a structure, such as a matrix that has to stay positive definite, or offsets that have to rise."""
+        """Whether the module runs on the varied inputs `tensors`, with finite outputs if its outputs on the declared
+        inputs (`usual`) are finite. Some inputs have a structure, such as a matrix that has to stay positive definite,
+        or offsets that have to rise."""
         if VARIED in self.task.avoid:
             return False
         try:
@@ -131,8 +132,9 @@ class TaskSets:
 
 
 def room_for_sets(available: int, largest: int, target: str) -> int:
-    """Bytes that the sets may take even if fewer would exceed the cache. `largest` is the size in bytes of the largest
-    value inside the module: reference and candidate each write several values of that size at a time."""
+    """Returns the bytes that the sets may take even if fewer would exceed the cache. `available` is the free memory,
+    `largest` the size of the largest value inside the module, both in bytes: reference and candidate each hold several
+    values of that size at a time."""
     return int(SHARE_OF_MEMORY[target] * max(available - VALUES_INSIDE * largest, 0))
 
 

@@ -1,5 +1,5 @@
-"""Compares outputs of timed calls with the reference's: while it is timed, a candidate has to compute the same as while
-it was verified."""
+"""Compares outputs of timed calls with the reference's: a candidate that was verified has to compute the same values
+while it is timed."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ KEEP_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class TimedCall:
-    """A call that was timed: the index of its set, its inputs, and a part of each flat output, from start to end as in
-    `windows`. `kept` means that the inputs are copies, which do not change when the set gets new values."""
+    """A call that was timed: the index of its set (copy of inputs and outputs), its inputs, and a part of each
+    flattened output, from index start to end as in `windows`. `kept` means that the inputs are copies, which do not
+    change when the set gets new values."""
 
     index: int
     inputs: list[torch.Tensor]
@@ -42,8 +43,8 @@ class TimedCall:
 
 
 class TimedOutputs:
-    """The outputs of one task's sets. `numerics` is the error policy, `base` the declared inputs with their expected
-    outputs."""
+    """Checks the outputs that timed calls have written into one task's sets (copies of inputs and outputs). `numerics`
+    is the error policy, `base` has the declared inputs with their expected outputs."""
 
     def __init__(self, task: OpenTask, sets: BufferSets, base: ExpectedOutputs, numerics: str) -> None:
         self.task, self.sets = task, sets
@@ -52,18 +53,18 @@ class TimedOutputs:
         self.take_own_errors(base)
 
     def take_own_errors(self, base: ExpectedOutputs) -> None:
-        """From now on, take the largest errors of `base.reference` as PyTorch's own errors on the declared inputs."""
+        """Takes the largest errors of `base.reference` as PyTorch's own errors on the declared inputs from now on."""
         self.own_errors = [_own_error(*pair) for pair in zip(base.reference, base.want, strict=True)]
 
     def check(self, subject: PlanSubject, chosen: Iterable[int]) -> None:
-        """Compare parts of the outputs of the timed sets `chosen`, which must have been chosen after the timing, with
-        the reference's. Raises IncorrectOutput."""
+        """Compares parts of the outputs of the timed sets with the indices `chosen`, which must have been chosen after
+        the timing, with the reference's. Raises IncorrectOutput."""
         for index in chosen:
             self.check_call(subject, self.hold(index, keep=False))
 
     def hold(self, index: int, keep: bool = True) -> TimedCall:
-        """Copies windows of the outputs of the timed call on set `index`, and its inputs if `keep` is set and they are
-        small enough. Returns them as a `TimedCall`."""
+        """Copies a random window (a range of elements) of each output of the timed call on set `index`, and its inputs
+        if `keep` is set and they are small enough. Returns them as a `TimedCall`."""
         outputs, inputs = self.sets.outputs[index], self.sets.inputs[index]
         windows = [_window(output) for output in outputs]
         held = [output.reshape(-1)[start:end].clone() for output, (start, end) in zip(outputs, windows, strict=True)]
@@ -72,8 +73,8 @@ class TimedOutputs:
         return TimedCall(index, [copied(tensor) for tensor in inputs] if keep else inputs, windows, held, keep)
 
     def check_held(self, subject: PlanSubject, calls: list[TimedCall]) -> None:
-        """Compare the outputs of timed calls as `check_call` does. If all are surely correct, this takes only one
-        transfer from the device."""
+        """Compares the outputs of timed calls as `check_call` does. If all are surely correct, this takes only one
+        transfer from the device. Raises IncorrectOutput."""
         passed = [
             surely_passes(got, reference.reshape(-1)[start:end], self._policy, OWN_TIMES * own)
             for call in calls
@@ -90,7 +91,8 @@ class TimedOutputs:
                 self.check_call(subject, call)
 
     def check_call(self, subject: PlanSubject, call: TimedCall) -> None:
-        """Compare the outputs of a timed call with the reference's. Raises IncorrectOutput."""
+        """Compares the outputs of a timed call with the reference's. Raises IncorrectOutput with the outcome `cheating`
+        or `incorrect`."""
         args, kwargs = self.task.unflatten(call.inputs)
         for position, reference in enumerate(self.task.call(args, kwargs)):
             start, end = call.windows[position]
@@ -121,7 +123,7 @@ class TimedOutputs:
 
     def _moves(self, call: TimedCall, position: int, want: torch.Tensor, indices: tuple[int, ...]) -> bool:
         """Whether PyTorch, with its inputs rounded differently, deviates from float64 as much as the candidate does at
-        the elements `indices` of a window; False if `indices` is empty."""
+        the elements `indices` of the compared range of output number `position`; False if `indices` is empty."""
         if not indices:
             return False
         got, start = call.outputs[position], call.windows[position][0]
@@ -129,8 +131,8 @@ class TimedOutputs:
         return moves_as_far(self.task, call.inputs, position, mine, exact, whole)
 
     def _differs_again(self, subject: PlanSubject, call: TimedCall, position: int) -> bool:
-        """Runs the candidate twice more on the set. Returns whether both runs give the same bits, but other bits than
-        the timed call did: then neither rounding nor the order of additions explains the difference."""
+        """Runs the candidate twice more on the inputs of the call. Returns whether both runs give the same bits, but
+        other bits than the timed call did: then neither rounding nor the order of additions explains the difference."""
         answers, (start, end) = [], call.windows[position]
         if call.kept:
             self.sets.write(call.index, call.inputs)
@@ -140,13 +142,14 @@ class TimedOutputs:
         return same_bits(*answers) and not same_bits(answers[0], call.outputs[position])
 
     def _excused(self, error: float, position: int) -> bool:
-        """Whether an error is at most a fixed multiple of PyTorch's own largest error on the declared inputs. This
-        needs no float64 run."""
+        """Whether an error of output number `position` is at most a fixed multiple of PyTorch's own largest error on
+        the declared inputs. This needs no float64 run."""
         return error <= OWN_TIMES * self.own_errors[position]
 
 
 def _verdict(result: OutputComparison, floating: bool, size: int) -> tuple[str, str]:
-    """Outcome and message for a mismatch that occurs only while timed."""
+    """Returns (outcome, message) for a mismatch that occurs only while timed. `size` is the number of elements
+    compared."""
     if result.why == "norm":
         return "incorrect", "more rounding than where it was verified"
     if few_places(result.failures, size):
@@ -155,8 +158,8 @@ def _verdict(result: OutputComparison, floating: bool, size: int) -> tuple[str, 
 
 
 def few_places(failures: int, size: int) -> bool:
-    """Whether so few of `size` values fail that different rounding may explain the failures. False if the output has
-    few values."""
+    """Whether so few of `size` values are wrong (`failures`) that different rounding may explain them. False if the
+    output has few values."""
     return failures <= max(FEW_SHARE * size, min(FEW_PLACES, size // ENOUGH))
 
 
@@ -167,12 +170,12 @@ def _window(output: torch.Tensor) -> tuple[int, int]:
 
 
 def _rms(want: torch.Tensor) -> float:
-    """Root mean square of the finite values of a float64 tensor; 0 for a tensor of another dtype."""
+    """Returns the root mean square of the finite values of a float64 tensor; 0 for a tensor of integers or booleans."""
     if not want.dtype.is_floating_point:
         return 0.0
     return compare(want, want, want, "paper").rms
 
 
 def _own_error(reference: torch.Tensor, want: torch.Tensor) -> float:
-    """PyTorch's largest error on the declared inputs."""
+    """Returns PyTorch's largest error against float64 on the declared inputs; 0 for integers."""
     return compare(reference, reference, want, "paper").error if reference.dtype.is_floating_point else 0.0

@@ -1,9 +1,10 @@
-"""Timing in alternating blocks over sets of inputs that are not in the cache (passes.py does this on a CPU).
+"""Times candidate and baselines in alternating blocks of calls, on inputs that are not in the cache (passes.py does
+this on a CPU).
 
-A block runs `count` calls, each on its own set, and ends with a device-wide wait. Blocks of the candidate and of a
-baseline alternate (A B B A); the second block of each is half as long, and a time that does not grow with the number of
-calls is refused. Ratios are paired within a round, so that slow drift of the machine cancels.
-"""
+A block is `count` calls in a row, each on its own set (copy of inputs and outputs); it ends with a device-wide wait.
+Blocks of the candidate and of a baseline alternate (A B B A); the second block of each is half as long, and a time that
+does not grow with the number of calls is refused. Ratios are paired within a round (A B B A), so that slow drift of the
+machine cancels."""
 
 from __future__ import annotations
 
@@ -50,22 +51,23 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class TimedSubject(Protocol):
-    """A candidate or a baseline that can be timed on the sets of inputs."""
+    """A candidate or a baseline that can be timed on the sets, which are copies of the task's inputs and outputs."""
 
     name: str
 
     def run(self, first: int, count: int) -> float:
-        """Wall seconds of `count` calls on the sets first, first+1, … (set 0 follows the last set); count ≤ number of
-        sets."""
+        """Makes `count` calls on the sets first, first+1, … (set 0 follows the last set). Returns their wall time in
+        seconds; `count` is at most the number of sets."""
 
     def wake(self) -> bool:
-        """Make the device or processor switch to this side, without calling a candidate. Returns False if the candidate
-        worked nevertheless: it may have computed ahead, from values that it found in memory."""
+        """Makes the device or processor switch to this side, without calling a candidate. Returns False if the
+        candidate worked nevertheless: it may have computed ahead, from values that it found in memory."""
 
 
 class TorchSubject:
-    """A callable in the judge's process, such as a baseline. Outputs are not freed before their block ends, so that
-    their addresses change from call to call, as a candidate's do."""
+    """A callable in the judge's process, such as a baseline, to be timed; `calls` are its arguments on each set (copy
+    of the inputs). Its outputs are not freed before their block of calls ends, so that their addresses change from call
+    to call, as a candidate's do."""
 
     def __init__(self, name: str, call: Callable[..., object], calls: list[Arguments], target: str) -> None:
         self.name, self._call, self._calls = name, call, calls
@@ -104,15 +106,14 @@ class TorchSubject:
 
 
 class PlanSubject:
-    """A candidate in its runner.
+    """A candidate in its runner (the sandboxed process that executes it), to be timed.
 
-    On CUDA the time of a block comes from the device's events, as for a baseline: no code of a candidate runs on the
-    host side that records them. If the judge's clock shows a time that is longer by more than `SWITCH_SECONDS`, that
-    time is used instead, and `late` is set: usually the runner's answer was late, because other processes keep the host
-    busy (4.3 ms in a block of 0.9 ms beside 11 judges). Without events only the clock is used. From the clock's time,
-    the shortest time of an empty block so far is subtracted. `answered` is called for each block, as soon as its runner
-    has answered.
-    """
+    On CUDA the time of a block of calls comes from the device's events, as for a baseline: no code of a candidate runs
+    on the host side that records them. If the judge's clock shows a time that is longer by more than `SWITCH_SECONDS`,
+    that time is used instead, and `late` is set: usually the runner's answer was late, because other processes keep the
+    host busy (4.3 ms in a block of 0.9 ms beside 11 judges). Without events only the clock is used. From the clock's
+    time, the shortest time of an empty block so far is subtracted. `answered` is called for each block, as soon as its
+    runner has answered."""
 
     name = "candidate"
 
@@ -128,23 +129,25 @@ class PlanSubject:
         return max(device, own - SWITCH_SECONDS) if device else own
 
     def both(self, first: int, count: int) -> tuple[float, float]:
-        """Seconds by the judge's clock and by the device's events (0 without); `count` may exceed the number of sets.
+        """Makes `count` calls from set number `first` on. Returns their seconds by the judge's clock and by the
+        device's events; `count` may exceed the number of sets.
 
-        On the CPU the second is 0: there the candidate runs in the process that answers, so its times are not trusted.
-        """
+        On the CPU the second is 0: there the candidate runs in the process that answers, so its times are not
+        trusted."""
         elapsed, answer = self._runner.timed_run(first, count, self._timeout, self._answered)
         device = claimed(answer.get("device_ms")) * 1e-3 if self._runner.command.target == "cuda" else 0.0
         return max(elapsed - self._runner.empty_seconds, 1e-9), device
 
     def capture(self, number: int, first: int, count: int) -> bool:
-        """Have the runner make a CUDA graph of the calls on these sets, for `replay`. False if it cannot."""
+        """Lets the runner make CUDA graph number `number` of `count` calls from set number `first` on, for `replay`.
+        Returns False if it cannot."""
         message = {"op": "capture", "number": number, "first": first, "count": count}
         answer = self._runner.request(message, self._timeout)
         return answer.get("captured") is True
 
     def replay(self, number: int) -> float:
-        """Seconds that the calls of a graph take by the device's events, or by the judge's clock if that shows a longer
-        time."""
+        """Launches CUDA graph number `number`. Returns the seconds that its calls take by the device's events, or by
+        the judge's clock if that shows a longer time."""
         elapsed, answer = self._runner.timed_request({"op": "replay", "number": number}, self._timeout, self._answered)
         own = max(elapsed - self._runner.empty_seconds, 1e-9)
         return self._agreed(own, claimed(answer.get("device_ms")) * 1e-3)
@@ -163,15 +166,15 @@ class PlanSubject:
         )
 
     def rest(self) -> None:
-        """Let idle threads of the candidate's pool fall asleep: their spinning would look like work."""
+        """Lets idle threads of the candidate's OpenMP pool fall asleep: their spinning would look like work."""
         if self._runner.command.target == "cpu":
             self._runner.rest(SPIN_SECONDS)
 
 
 def wake_idle(subject: TimedSubject, renew: Callable[[], None], pause: float = 0.0) -> None:
-    """Pause and wake the subject. If it runs its own code although it is only woken, `renew` the values of its block
-    and try again. If it does so each time, its block begins with new values and without being woken, so that it has
-    gained nothing."""
+    """Waits `pause` seconds and wakes the subject. If it runs its own code although it is only woken, calls `renew`,
+    which changes the values of its next calls, and tries again. If it does so each time, its calls begin with new
+    values and without being woken, so that it has gained nothing."""
     for _ in range(WAKES):
         time.sleep(pause)
         if subject.wake():
@@ -180,7 +183,7 @@ def wake_idle(subject: TimedSubject, renew: Callable[[], None], pause: float = 0
 
 
 def claimed(value: object) -> float:
-    """A number that a runner reports, if it is finite, otherwise 0. A runner may send anything."""
+    """Returns a number that a runner reports if it is finite, otherwise 0. A runner may send anything."""
     try:
         figure = float(value) if isinstance(value, (int, float)) else 0.0
     except OverflowError:
@@ -190,16 +193,16 @@ def claimed(value: object) -> float:
 
 @dataclass
 class Round:
-    """Seconds per call of each subject in one round."""
+    """The seconds per call of each subject (candidate or baseline), by name, in one round of timing."""
 
     per_call: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass
 class Series:
-    """All rounds of a comparison. `growth` holds the seconds per call of the candidate's long and of its short blocks,
-    for each round that has a short one. `placement` is the relative difference in time between two processes that run
-    the same code, which the rounds of one process cannot show."""
+    """All rounds of a comparison. `growth` holds the candidate's seconds per call in its long and its short block of
+    calls, as pairs, for each round that has a short one. `placement` is the relative difference in time between two
+    processes that run the same code, which the rounds of one process cannot show."""
 
     rounds: list[Round] = field(default_factory=list)
     growth: list[tuple[float, float]] = field(default_factory=list)
@@ -207,7 +210,7 @@ class Series:
     placement: float = 0.0
 
     def add(self, spent: dict[str, list[tuple[float, int]]], candidate: str) -> None:
-        """Add a round. `spent` maps the name of each subject to its blocks, as (seconds, calls)."""
+        """Adds a round. `spent` maps the name of each subject to its blocks of calls, as (seconds, calls)."""
         entry = Round()
         for name, blocks in spent.items():
             entry.per_call[name] = sum(seconds for seconds, _ in blocks) / sum(count for _, count in blocks)
@@ -218,7 +221,7 @@ class Series:
         self.rounds.append(entry)
 
     def behind(self, earlier: Series) -> Series:
-        """A series of the rounds of `earlier`, followed by the rounds of this series."""
+        """Returns a series of the rounds of `earlier`, followed by the rounds of this series."""
         rounds, growth = earlier.rounds + self.rounds, earlier.growth + self.growth
         return Series(rounds, growth, earlier.calls + self.calls, self.placement)
 
@@ -226,7 +229,8 @@ class Series:
         return [entry.per_call[name] for entry in self.rounds if name in entry.per_call]
 
     def ratios(self, over: str, under: str) -> list[float]:
-        """Paired ratios `over`/`under`: the speed-up of `under` when `over` is the baseline."""
+        """Returns the paired ratios `over`/`under` of the seconds per call in each round: the speed-up of `under` if
+        `over` is the baseline."""
         pairs = [entry.per_call for entry in self.rounds if over in entry.per_call and under in entry.per_call]
         return [pair[over] / pair[under] for pair in pairs]
 
@@ -246,10 +250,11 @@ def alternate(
     before_others: Callable[[], None] = lambda: None,
     after_candidate: Callable[[int, int], None] = lambda first, count: None,
 ) -> Series:
-    """Times `candidate` against `baseline` in A B B A rounds, and `others` once a round.
+    """Times `candidate` against `baseline` in rounds of four blocks of calls, A B B A, and `others` once a round.
 
-    The `sets` input sets form a ring. Each block goes on where the last one ended, so that none uses sets which another
-    block has just touched. Before each block an untimed message wakes its process (0.4 ms on an H200).
+    The `sets` input sets (copies of inputs and outputs) form a ring. Each block goes on where the last one ended, so
+    that none uses sets which another block has just touched. Before each block an untimed message wakes its process
+    (0.4 ms on an H200).
 
     `before_round(first)` gives all sets new values, from set `first` on around the ring, so that the next ones are out
     of the cache again. `before_candidate(first, count)` gives new values to the `count` sets from `first` on, which the
@@ -257,8 +262,7 @@ def alternate(
     `after_candidate(first, count)` checks the outputs of the block that was just timed.
 
     Each round holds the device exclusively. After `most_seconds` (waiting for the device not counted) no round begins,
-    but LEAST_ROUNDS are always made.
-    """
+    but LEAST_ROUNDS are always made."""
     with lock.exclusive():
         lengths = {
             subject.name: block_length(subject, sets, BLOCK_SECONDS) for subject in (candidate, baseline, *others)
@@ -293,15 +297,16 @@ def alternate(
 
 @dataclass
 class Ring:
-    """The sets of inputs and outputs in a circle: set 0 follows the last set. The blocks of all subjects use them in
-    turn."""
+    """The sets (copies of inputs and outputs) in a circle: set 0 follows the last set. All subjects use them in turn;
+    `cursor` is the number of the next set, and `gap_seconds` the pause before each block of calls."""
 
     sets: int
     gap_seconds: float = 0.0
     cursor: int = 0
 
     def block(self, subject: TimedSubject, count: int, renew: Callable[[], None] = lambda: None) -> tuple[float, int]:
-        """Time `count` calls on the next sets of the ring. Returns seconds and count."""
+        """Times `count` calls in a row on the next sets of the ring. Returns (seconds, count). `renew` changes the
+        values of these sets, if the candidate works before it is called."""
         wake_idle(subject, renew, self.gap_seconds + PAUSE_SECONDS * random.random())
         seconds = subject.run(self.cursor, count)
         self.cursor = (self.cursor + count) % self.sets
@@ -309,8 +314,8 @@ class Ring:
 
 
 def block_length(subject: TimedSubject, sets: int, block_seconds: float) -> int:
-    """Calls for a block of about `block_seconds`, at most one for each set. Also warms the subject up. The device has
-    to be held exclusively, because calls take longer beside other work."""
+    """Returns the number of calls that take about `block_seconds`, at most one for each of `sets` sets. Also warms the
+    subject up. The device has to be held exclusively, because calls take longer beside other work."""
     subject.run(0, min(sets, 2))
     probe = min(sets, 8)
     count = longer(punctual(subject, 0, probe), probe, sets, block_seconds)
@@ -320,14 +325,14 @@ def block_length(subject: TimedSubject, sets: int, block_seconds: float) -> int:
 
 
 def longer(seconds: float, count: int, sets: int, block_seconds: float) -> int:
-    """The number of calls that take about `block_seconds`, estimated from `count` calls that took `seconds`: at least
-    1, and at most `sets`, the number of sets."""
+    """Returns the number of calls that take about `block_seconds`, estimated from `count` calls that took `seconds`: at
+    least 1, and at most `sets`."""
     return max(1, min(sets, int(block_seconds * count / max(seconds, 1e-9))))
 
 
 def punctual(subject: TimedSubject, first: int, count: int) -> float:
-    """Seconds of a block that is timed only to find how many calls fill a block. It is repeated if its answer came
-    late."""
+    """Returns the seconds of `count` calls, timed only to find how long a block of calls has to be. They are timed
+    again if the answer came late."""
     for _ in range(MOST_LATE):
         seconds = subject.run(first, count)
         if not getattr(subject, "late", False):

@@ -1,4 +1,4 @@
-"""Computes how much of its inputs a call of a graph has to read."""
+"""Computes how many bytes of its inputs a call of a graph has to read."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ SECTOR_BYTES = 32
 def parts_to_read(
     graph: Mapping[str, Any], dims: Mapping[str, int], given: Mapping[str, torch.Tensor]
 ) -> dict[str, Need]:
-    """For every value on which the outputs depend, by name, its needed elements: a mask, or True for all.
+    """Returns, for every value on which the outputs depend, by name, its needed elements: a boolean mask, or True for
+    all.
 
     Goes backwards from the outputs, by the rule of each operator, so that parts of one value that overlap count once.
     The positions that indices and conditions select are read from their values, which are computed from `given` (all
-    inputs).
-    """
+    inputs, parameters and buffers). `dims` are the sizes."""
     shapes = _shapes(graph, dims)
     device = next((value.device for value in given.values()), torch.device("cpu"))
     gated = gates(graph)
@@ -53,9 +53,9 @@ def parts_to_read(
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes that a call has to read. `changing_bytes` are those of the needed elements of inputs; `moved_bytes` is how
-    much memory transfers, in whole sectors, for the needed elements of inputs, parameters and buffers.
-    """
+    """The bytes that a call has to read. `changing_bytes` are those of the needed elements of inputs; `moved_bytes` is
+    how much memory transfers, in whole sectors of 32 bytes, for the needed elements of inputs, parameters and
+    buffers."""
 
     changing_bytes: int
     moved_bytes: int
@@ -67,7 +67,8 @@ class Traffic:
         inputs: Mapping[str, torch.Tensor],
         constants: Mapping[str, torch.Tensor],
     ) -> Traffic:
-        """The traffic of a graph; inputs and constants that are not inputs of the graph count completely."""
+        """Returns the traffic of a graph. `constants` are parameters and buffers. Tensors that are not inputs of the
+        graph count completely."""
         known = {value["name"] for value in graph["inputs"]}
         parts = parts_to_read(graph, dims, {**inputs, **constants})
 
@@ -80,7 +81,7 @@ class Traffic:
 
 
 def count(need: Need, value: torch.Tensor) -> int:
-    """Number of needed elements of `value`."""
+    """Returns the number of needed elements of `value`; `need` is a mask, or True for all."""
     if isinstance(need, bool):
         return value.numel()
     own = once(need, need.dim())
@@ -88,7 +89,8 @@ def count(need: Need, value: torch.Tensor) -> int:
 
 
 def bytes_moved(need: Need, value: torch.Tensor) -> int:
-    """Bytes that memory transfers for the needed elements of `value`, in whole sectors."""
+    """Returns the bytes that memory transfers for the needed elements of `value`, in whole sectors of 32 bytes; `need`
+    is a mask, or True for all."""
     each = SECTOR_BYTES // value.element_size()
     if isinstance(need, bool) or not value.is_contiguous():
         return count(need, value) * value.element_size()
@@ -115,8 +117,8 @@ def _decisive_values(
     device: torch.device,
     gated: Gates,
 ) -> dict[str, torch.Tensor]:
-    """The values that decide which elements are read (indices, conditions and gates), by name. Values from which they
-    are computed are freed as soon as possible."""
+    """Returns the values that decide which elements are read (indices, conditions and those in `gated`), by name.
+    Values from which they are computed are freed as soon as possible."""
     wanted = {name for node in graph["nodes"] for name in decisive(node, gated)}
     order = _above(graph["nodes"], wanted)
     last = {name: index for index, node in enumerate(order) for name in references(node)}
@@ -131,7 +133,7 @@ def _decisive_values(
 
 
 def _above(nodes: Iterable[Mapping[str, Any]], wanted: set[str]) -> list[Mapping[str, Any]]:
-    """The nodes that the values in `wanted` depend on, in order."""
+    """Returns the nodes on which the values in `wanted` depend, in the order of the graph."""
     needed, chosen = set(wanted), []
     for node in reversed(list(nodes)):
         if node["name"] in needed:

@@ -18,8 +18,9 @@ class BufferState:
     """The buffers that forward changes. `values` maps the dotted name of each to the value with which every call
     begins, `left` to its value after a call.
 
-    `written` names the buffers whose new values are a candidate's last outputs, in that order; `added` maps counters to
-    the number that a call adds to them. Both are empty until the exported graph is known (`agrees`).
+    `written` names the buffers whose new values are a candidate's last outputs, in that order; `added` maps counters
+    (scalar integer buffers) to the number that a call adds to them. Both are empty until the exported graph is known
+    (`agrees`).
     """
 
     values: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -31,8 +32,8 @@ class BufferState:
         return bool(self.values)
 
     def agrees(self, written: list[str], added: Mapping[str, int]) -> bool:
-        """Whether a graph changes the same buffers as the module did, given its `written` and `added`; if so, stores
-        both."""
+        """Whether a graph changes the same buffers as the module did. `written` are the buffers with new values in the
+        graph, `added` its counters with the number added. If it agrees, stores both."""
         if {*written, *added} != set(self.values):
             return False
         if not all(same(self.values[path] + number, self.left[path]) for path, number in added.items()):
@@ -41,18 +42,18 @@ class BufferState:
         return True
 
     def new_values(self) -> Tensors:
-        """The values that the buffers in `written` have after a call."""
+        """Returns the values that the buffers in `written` have after a call, in that order."""
         return tuple(self.left[path] for path in self.written)
 
     def rewind(self, model: torch.nn.Module) -> None:
-        """Copy `values` back into the buffers of `model`, whose dtype may be another one, such as float64."""
+        """Copies `values` back into the buffers of `model`, whose dtype may be another one, such as float64."""
         with torch.no_grad():
             for path, value in self.values.items():
                 model.get_buffer(path).copy_(value)
 
     def call(self, model: torch.nn.Module, run: Callable[[], Tensors]) -> Tensors:
-        """Calls `model` once and returns its outputs, followed by the new values of its buffers; then resets the
-        model's buffers.
+        """Calls `run`, which has to call `model` once, with the buffers at their first values. Returns its outputs,
+        followed by the new values of the buffers in `written`; then resets the model's buffers.
         """
         if not self:
             return run()
@@ -64,7 +65,7 @@ class BufferState:
 
     @contextmanager
     def beginning_as(self, model: torch.nn.Module) -> Iterator[None]:
-        """Within the block, calls begin with the current values of the buffers of `model`."""
+        """Context manager: within the block, calls begin with the values that the buffers of `model` have now."""
         before = self.values
         self.values = _copies(model, before)
         try:
@@ -73,8 +74,9 @@ class BufferState:
             self.values = before
 
     def facts(self, outputs: int) -> list[dict[str, str | int]]:
-        """One dict of plain values for each changed buffer: its path, and either the index of the output with its new
-        value (the user's `outputs` outputs come first) or the number that a call adds to it."""
+        """Returns one dict for each changed buffer: its `path`, and either `output`, the index of the output with its
+        new value (the user's own outputs, `outputs` in number, come first), or `add`, the number that a call adds to
+        it."""
         given: list[dict[str, str | int]] = [
             {"path": path, "output": outputs + number} for number, path in enumerate(self.written)
         ]
@@ -85,8 +87,8 @@ class BufferState:
 def repeated(
     model: torch.nn.Module, first: Tensors, run: Callable[[], Tensors]
 ) -> tuple[BufferState, Tensors, Tensors]:
-    """Calls forward again, after a call that returned `first`. Returns the state of the buffers that forward changes,
-    and the outputs of two calls, which should be equal.
+    """Calls forward again with `run`, after a call that returned `first`. Returns the state of the buffers that forward
+    changes, and the outputs of two calls (with the buffers after them, if any change), which should be equal.
 
     State that the first call creates, such as a cache, is ignored. If the second call changes buffers, a third call is
     made with the same values of the buffers. Raises TaskError (mutates_inputs) if forward changes parameters or

@@ -1,4 +1,5 @@
-"""Fills inductor's cache folder with what torch.compile makes of a module, for another process that will compile it."""
+"""Fills inductor's cache folder with the code that torch.compile generates for a module, so that another process
+compiles it faster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chooses sizes that were not declared, but that a candidate can fairly be expected to support."""
+"""Chooses sizes that the user did not declare, but that a candidate can fairly be expected to support."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def held_out_dims(
     make: Callable[[dict[str, int]], tuple[Args, Kwargs]],
     avoid: Collection[str] = (),
 ) -> list[dict[str, int]]:
-    """Sizes of the free dimensions at which candidates are checked too: 1, an odd size and 1.5 times the base, as far
-    as module and graph agree there.
+    """Returns sizes of the free (symbolic) dimensions at which candidates are checked too, each as {name: size}: 1, an
+    odd size and 1.5 times the declared one, as far as module and graph agree there.
 
-    The module may refuse a size, and the graph (traced at the base sizes) may not be valid for it: a branch on a size,
-    a batch that must be even. `make` returns inputs for dimensions, `call` outputs for inputs. Cases that `avoid` names
-    are left out. Raises BrokenDevice if a call breaks the device.
+    The module may refuse a size, and the graph (traced at the declared sizes) may not be valid for it: a branch on a
+    size, a batch that must be even. `make` returns inputs for sizes, `call` outputs for inputs. Inputs whose names are
+    in `avoid` are left out. Raises BrokenDevice if a call breaks the device.
     """
     cases = []
     for dims in _proposals(traced):
@@ -55,7 +55,7 @@ def _proposals(traced: ExportedModule) -> Iterator[dict[str, int]]:
 
 
 def _odd(size: int) -> int:
-    """An odd size of about three quarters of `size`, at least 3."""
+    """Returns an odd size of about three quarters of `size`, at least 3."""
     return max(3, (3 * size // 4) | 1)
 
 
@@ -87,8 +87,8 @@ def _agrees(
 
 
 def _run_graph(model: torch.nn.Module, traced: ExportedModule, args: Args, kwargs: Kwargs) -> list[torch.Tensor]:
-    """Run the exported operators without torch's guards (which refuse size 1 in any case). Returns the user's outputs,
-    then the new values of the buffers in `traced.written`."""
+    """Runs the exported operators without torch's guards (which refuse size 1 in any case). Returns the user's tensor
+    outputs, then the new values of the buffers in `traced.written`."""
     program = traced.program
     held: dict[str, Any] = {
         **program.constants,

@@ -1,4 +1,4 @@
-"""Makes a GPU refuse what the CPU refuses: an index out of range raises IndexError before the operator runs.
+"""Makes an index out of range raise IndexError on a GPU before the operator runs, as it does on the CPU.
 
 Without this the GPU's kernel ends with a device-side assert, which breaks the CUDA context of the whole process. Only
 operators of PyTorch are checked; those of other libraries may still break the context.
@@ -19,21 +19,23 @@ _NAMES = re.compile(r"index|gather|scatter|embedding|take|put|one_hot|nll_loss|c
 
 
 def may_refuse(program: torch.export.ExportedProgram | None) -> bool:
-    """Whether a program has operators that check values on the device; true if there is no program."""
+    """Whether a program has operators that check values on the device (indices, assertions), so that its calls need
+    `guarded`; True if `program` is None."""
     if program is None:
         return True
     return any(_NAMES.search(str(node.target)) for node in program.graph.nodes if node.op == "call_function")
 
 
 def guarded(model: torch.nn.Module, tensors: Iterable[torch.Tensor]) -> contextlib.AbstractContextManager[object]:
-    """A context in which the operators of a call on a GPU are checked. It does nothing on the CPU, whose operators
-    check their indices themselves."""
+    """Returns a context manager within which the indices of a call on a GPU are checked. It does nothing on the CPU,
+    whose operators check their indices themselves. `tensors` are the inputs of the call."""
     on_gpu = any(tensor.is_cuda for tensor in (*tensors, *model.parameters(), *model.buffers()))
     return IndexGuard() if on_gpu else contextlib.nullcontext()  # type: ignore[no-untyped-call] # torch's constructor
 
 
 class IndexGuard(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's __init_subclass__
-    """Checks the indices of every operator of PyTorch that is called while it is active."""
+    """While active, checks the indices of every operator of PyTorch that is called. Raises IndexError, or RuntimeError
+    for failed assertions of values."""
 
     supports_higher_order_operators = True
 

@@ -24,7 +24,8 @@ Indexed = Iterator[tuple[Any, Any]]
 
 
 def index_bounds(graph: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Name of each input that is used as an index → the sizes (expressions) of the dimensions that it indexes."""
+    """Returns, for each integer input of the graph that is used as an index: its name → the sizes (expressions) of the
+    dimensions that it indexes."""
     made = {node["name"]: node for node in graph["nodes"]}
     integers = {
         value["name"] for value in graph["inputs"] if value["spec"]["dtype"] in ("i64", "i32", "i16", "i8", "u8")
@@ -71,21 +72,22 @@ def _distinct(values: torch.Tensor) -> bool:
 
 
 def _ranks(values: torch.Tensor) -> torch.Tensor:
-    """The rank of each value among all in ascending order, counted from 0; each rank occurs once."""
+    """Returns the rank of each value among all in ascending order, counted from 0; each rank occurs once."""
     order = values.flatten().argsort(stable=True)
     ranks = torch.empty_like(order).scatter_(0, order, torch.arange(order.numel(), device=order.device))
     return ranks.to(values.dtype).view(values.shape)
 
 
 class _Shapes:
-    """The shapes of a graph's values."""
+    """Looks up the shapes of a graph's values by their names."""
 
     def __init__(self, graph: Mapping[str, Any], made: Mapping[str, Any]) -> None:
         self._specs = {value["name"]: value["spec"] for value in graph["inputs"]}
         self._specs |= {name: node["spec"] for name, node in made.items()}
 
     def size(self, operand: Any, dim: Any) -> Any:
-        """The size of dimension `dim` of `operand`; 0 if it is unknown, so that no index counts as valid."""
+        """Returns the size (an expression) of dimension `dim` of `operand`; 0 if it is unknown, so that no index counts
+        as valid."""
         if not isinstance(operand, str) or operand[1:] not in self._specs:
             return 0
         shape = self._specs[operand[1:]]["shape"]
@@ -93,7 +95,8 @@ class _Shapes:
         return shape[position] if -len(shape) <= position < len(shape) else 0
 
     def indexed(self, index: Any) -> int:
-        """The number of dimensions that an index of a list of indices stands for: 1, or the dimensions of a mask."""
+        """Returns the number of dimensions that one entry of a list of indices takes up in the indexed tensor: 1, or
+        the number of dimensions of a boolean mask."""
         spec = self._specs.get(index[1:], {}) if isinstance(index, str) else {}
         return len(spec["shape"]) if spec.get("dtype") == "bool" else 1
 
@@ -118,8 +121,9 @@ def _embedding(node: Mapping[str, Any], shapes: _Shapes) -> Indexed:
 
 
 def _tensors(node: Mapping[str, Any], shapes: _Shapes) -> Indexed:
-    """Rule of index and index_put, whose list of indices has a tensor or None for each dimension of the operand; a mask
-    stands for as many dimensions as it has. Yields each index, and the size of the dimension that it indexes."""
+    """Rule of index and index_put, whose list of indices has a tensor or None for each dimension of the operand; a
+    boolean mask takes up as many dimensions as it has. Yields each index, and the size of the dimension that it
+    indexes."""
     items, dim = _argument(node, 1, "indices"), 0
     for item in items if isinstance(items, list | tuple) else ():
         if item is not None:
@@ -145,7 +149,8 @@ _RULES: dict[str, Callable[[Mapping[str, Any], _Shapes], Indexed]] = {
 
 
 def _root(operand: Any, made: Mapping[str, Any]) -> str:
-    """The name of the input from which `operand` is made by operators that keep its values; "" if there is none."""
+    """Returns the name of the input from which `operand` is computed by operators that keep its values, such as views;
+    "" if there is none. `made` maps the names of the graph's nodes to the nodes."""
     while isinstance(operand, str) and operand.startswith("%"):
         node = made.get(operand[1:])
         if node is None:

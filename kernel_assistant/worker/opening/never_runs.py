@@ -10,9 +10,10 @@ Attributes = dict[str, dict[str, str]]
 
 
 def never_runs(model: torch.nn.Module, one_call: Attributes, more_calls: Attributes) -> str:
-    """The reason, in words, why applied kernels would never run for this module; "" if they can. `one_call` and
-    `more_calls` are the attributes after one call of `forward` and after further calls: an attribute that every call
-    changes never equals the verified one."""
+    """Returns the reason, in words, why applied kernels would never run for this module; "" if they can run. `one_call`
+    and `more_calls` are the module's attributes (path of a submodule → name → text of the value) after one call of
+    `forward` and after further calls. An attribute that every call changes never equals the value with which the
+    kernels were verified, which is a condition for running them."""
     hooked = [path for path, child in model.named_modules() if path and foreign_hooks(child)]
     if hooked:
         return f"its child {hooked[0]} has hooks, which kernels would not call"

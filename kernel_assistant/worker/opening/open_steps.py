@@ -37,8 +37,8 @@ Call = tuple[Args, Kwargs]
 
 
 def check_machine(device: str) -> None:
-    """Raise TaskError (torch_too_old, no_gpu) if torch or the device does not serve. Makes the GPU the current one, for
-    events and `.cuda()` without a device."""
+    """Raises TaskError (torch_too_old, no_gpu) if torch is too old, or if torch does not see the device. Makes the GPU
+    the current one, for events and `.cuda()` without a device."""
     major, minor = torch.__version__.split(".")[:2]
     if (int(major), int(minor)) < MINIMUM_TORCH:
         raise TaskError("torch_too_old", f"torch {torch.__version__}, 2.9 or newer is needed", "upgrade torch")
@@ -52,8 +52,9 @@ def check_machine(device: str) -> None:
 
 
 def free_dims(calls: Sequence[Call], task: dict[str, Any]) -> Free:
-    """The free dimensions of each tensor: dimension 0, and those in which the workloads differ. Raises TaskError
-    (unsupported_input) if they differ in anything but sizes, because one graph has to represent all of them."""
+    """Returns, for each tensor input, the dimensions whose sizes become symbolic: dimension 0, and those in which the
+    workloads (sets of input shapes; one call for each) differ. Raises TaskError (unsupported_input) if they differ in
+    anything but sizes, because one graph has to represent all of them."""
     free = [set(dims) for dims in default_free(*calls[0])]
     for entry, call in zip(task["workloads"][1:], calls[1:], strict=True):
         if _kinds(call) != _kinds(calls[0]):
@@ -69,8 +70,9 @@ def free_dims(calls: Sequence[Call], task: dict[str, Any]) -> Free:
 
 
 def first_export(model: torch.nn.Module, call: Call, free: Free) -> ExportedProgram | None:
-    """The program exported before forward is first run; None if the export fails: `matching_trace` then tries again and
-    reports why. Raises GraphTooLarge."""
+    """Returns the program exported before forward is first run. `free` has the symbolic dimensions of each tensor
+    input; if they do not work, sizes are fixed. None if the export fails: `matching_trace` then tries again and reports
+    why. Raises GraphTooLarge."""
     tensors = [*model.parameters(), *model.buffers()]
     if any(is_lazy(tensor) for tensor in tensors):
         return None
@@ -90,8 +92,8 @@ def first_export(model: torch.nn.Module, call: Call, free: Free) -> ExportedProg
 def observe(
     model: torch.nn.Module, call: Call, program: ExportedProgram | None, task: dict[str, Any]
 ) -> tuple[tuple[torch.Tensor, ...], BufferState, dict[str, Any]]:
-    """Runs forward at least twice. Returns the outputs, the state of the buffers that forward changes, and facts about
-    the calls.
+    """Runs forward at least twice. Returns the outputs, the state of the buffers that forward changes, and a dict of
+    facts about the calls, such as `side_effects` and `bit_reproducible`.
 
     Raises TaskError (forward_failed, out_of_memory, mutates_inputs, unsupported_output, nondeterministic).
     """
@@ -123,9 +125,9 @@ def matching_trace(
     path: str,
     effects: Sequence[str] = (),
 ) -> ExportedModule:
-    """A trace that changes the same buffers as `held`, and whose outputs have the dtypes and shapes of the real run's
-    `outputs`. It is read from `program` if that fits, else from a new export, else from an export without free
-    dimensions.
+    """Returns a trace that changes the same buffers as `held`, and whose outputs have the dtypes and shapes of the real
+    run's `outputs`. It is read from `program` if that fits, else from a new export, else from an export with fixed
+    sizes.
 
     `path` is the module's file, `effects` are the side effects of a call. Raises TaskError, for example of the kind
     mutates_inputs if the module changes buffers and no trace fits.
@@ -179,8 +181,8 @@ def run_module(model: torch.nn.Module, args: Args, kwargs: Kwargs, path: str, gu
 
 
 def workload_dims(calls: Sequence[Call], traced: ExportedModule, task: dict[str, Any]) -> tuple[dict[str, int], ...]:
-    """The sizes of the free dimensions in each workload. Raises TaskError (unsupported_input) if the graph is not valid
-    for one of the workloads."""
+    """Returns, for each workload, the sizes of the graph's free dimensions by name. Raises TaskError
+    (unsupported_input) if the graph is not valid for one of the workloads."""
     dims_of_calls = []
     for entry, call in zip(task["workloads"], calls, strict=True):
         try:
@@ -199,8 +201,8 @@ def workload_dims(calls: Sequence[Call], traced: ExportedModule, task: dict[str,
 def static_facts(
     model: torch.nn.Module, call: Call, outputs: Sequence[torch.Tensor], traced: ExportedModule
 ) -> dict[str, Any]:
-    """Facts that do not depend on values: counts, bytes, `ranges` ([lowest, highest or None] of each free dimension),
-    and the conditions that a guard checks.
+    """Returns facts that do not depend on values: counts, bytes, `ranges` ([lowest, highest or None] of each free
+    dimension), and the conditions that the guard checks before each call of applied kernels.
     """
     parameters = list(model.parameters())
     return {
@@ -231,8 +233,9 @@ def _kinds(call: Call) -> tuple[Any, list[Any]]:
 
 
 def _fitting(traced: ExportedModule, outputs: Sequence[torch.Tensor], held: BufferState) -> ExportedModule | None:
-    """The trace with the strides of the real run. None if the trace changes other buffers than `held`, or if its
-    outputs have other dtypes or shapes than `outputs`, or cannot express their strides."""
+    """Returns the trace with the strides of the real run, whose results were `outputs`. None if the trace changes other
+    buffers than `held`, or if its outputs have other dtypes or shapes than `outputs`, or cannot express their
+    strides."""
     dims = traced.graph["dims"]
     if not held.agrees(traced.written, traced.added):
         return None

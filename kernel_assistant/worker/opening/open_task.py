@@ -1,4 +1,5 @@
-"""Open a task: build the module, make its inputs, trace it, and refuse in one line what cannot be judged."""
+"""Opens a task: builds the module, makes its inputs, traces it, and refuses with a one-line message a module that
+cannot be judged."""
 
 from __future__ import annotations
 
@@ -34,14 +35,16 @@ NOT_IN_FLOAT64 = (TaskError, RuntimeError, TypeError, ValueError, AttributeError
 
 @dataclass
 class OpenTask:
-    """A module that is ready to be judged.
+    """A module (`model`) that is ready to be judged.
 
-    `dims` are the graph's free dimensions at the first workload, `workload_dims` at each. `input_names` are the graph
-    names of the tensor inputs in the order of the call, also of those that the graph does not read. `out_specs` has
-    dtype, shape and strides (expressions, None where contiguous) of each output. `ranges` are the sizes for which the
-    graph holds. `reference_is_float64` becomes False once `call64` cannot use float64. `guarded`: calls on a GPU check
-    indices first. `avoid` names inputs with which the module broke the device of an earlier worker.
-    `compiled_on_tensor_cores`: torch.compile may compute convolutions in TF32 that eager mode computes in float32.
+    `template` is (args, kwargs) of the first workload with `TENSOR` in place of each tensor. `dims` are the sizes of
+    the graph's free dimensions at the first workload, `workload_dims` at each. `input_names` are the graph names of the
+    tensor inputs in the order of the call, also of those that the graph does not read. `out_specs` has dtype, shape and
+    strides (expressions, None where contiguous) of each output. `ranges` are the sizes for which the graph is valid.
+    `held` are the buffers that forward changes. `reference_is_float64` becomes False once `call64` cannot use float64.
+    `guarded`: calls on a GPU check indices first. `avoid` names inputs with which the module broke the device of an
+    earlier worker. `compiled_on_tensor_cores`: torch.compile may compute convolutions in TF32 that eager mode computes
+    in float32.
     """
 
     task: dict[str, Any]
@@ -77,11 +80,12 @@ class OpenTask:
         return [f"x{index}" for index in range(len(self.traced.input_specs))]
 
     def flatten(self, args: Args, kwargs: Kwargs) -> list[torch.Tensor]:
-        """Tensor inputs in the order of `input_names`."""
+        """Returns the tensors of a call's arguments in the order of `input_names`."""
         return steps.tensors_of((args, kwargs))
 
     def unflatten(self, tensors: Sequence[torch.Tensor]) -> tuple[Args, Kwargs]:
-        """Inverse of `flatten`; arguments that are not tensors are as declared."""
+        """Returns (args, kwargs) of a call with these tensors, in the order of `input_names`; other arguments are as
+        declared."""
         positional, named = self.template
         if not named and all(leaf is TENSOR for leaf in positional):
             return tuple(tensors), {}
@@ -90,14 +94,16 @@ class OpenTask:
         return args, kwargs
 
     def call(self, args: Args, kwargs: Kwargs) -> tuple[torch.Tensor, ...]:
-        """The module's tensor outputs in pytree order, followed by the new values of the buffers that it changes;
-        without gradients. Not for timing: time `model` itself."""
+        """Calls the module without gradients. Returns its tensor outputs in pytree order, followed by the new values of
+        the buffers that it changes. Not for timing: time `model` itself."""
         return self._run(self.model, args, kwargs)
 
     def inputs(
         self, workload: int, seed: int, variant: str = "declared", dims: Mapping[str, int] | None = None
     ) -> tuple[Args, Kwargs]:
-        """Inputs of a workload; `variant` is one of `VARIANTS`, `dims` overrides some or all free dimensions."""
+        """Returns (args, kwargs) of workload number `workload`. `variant` is the kind of values: "declared", or a name
+        such as "normal" (`VARIANTS` in user_module/inputs.py) for random values in floating inputs; `dims` overrides
+        the sizes of some or all free dimensions."""
         args, kwargs = declared_inputs(self.module, self.task, self.model.forward, workload, seed, self.device)
         if variant == "declared" and not dims:
             return args, kwargs
@@ -119,14 +125,16 @@ class OpenTask:
         return index_bounds(self.graph)
 
     def held_out_dims(self) -> list[dict[str, int]]:
-        """Sizes other than the declared ones (1, odd, ×1.5) at which both the module and its graph run and agree."""
+        """Returns sizes of the free dimensions, as {name: size}, other than the declared ones (1, odd, ×1.5) at which
+        both the module and its graph run and agree."""
         return held_out_dims(
             self.model, self.call, self.traced, lambda dims: self.inputs(0, self.task["seed"], dims=dims), self.avoid
         )
 
     def constants(self) -> dict[str, torch.Tensor]:
-        """Parameters and buffers that the graph reads, by graph name, with their current values; buffers that forward
-        changes have the values with which every call begins."""
+        """Returns the parameters and buffers that the graph reads, by their names in the graph, with their current
+        values; buffers that forward changes have the values with which every call begins. Raises TaskError
+        (forward_failed) if the module has lost one."""
         self.held.rewind(self.model)
         held = {
             **dict(self.model.named_parameters(remove_duplicate=False)),
@@ -141,21 +149,22 @@ class OpenTask:
         return values
 
     def settle(self) -> None:
-        """Wait until the device has finished its work."""
+        """Waits until the device has finished its work."""
         if self.device != "cpu":
             torch.cuda.synchronize()
 
     def float64_model(self) -> torch.nn.Module:
-        """The module in float64 (a copy, made once). Raises what the module's own deepcopy raises."""
+        """Returns a float64 copy of the module, which is made once. Raises what the module's own deepcopy raises."""
         if self._float64 is None:
             self._float64 = float64_copy(self.model)
         return self._float64
 
     def call64(self, args: Args, kwargs: Kwargs) -> tuple[torch.Tensor, ...]:
-        """Outputs of the module in float64 arithmetic; floating outputs are float64, others keep their type.
+        """Returns the outputs of the module in float64 arithmetic; floating outputs are float64, others keep their
+        type.
 
-        A module that cannot run in float64, or lacks the memory to, runs as it is, and `reference_is_float64` becomes
-        False.
+        If the module cannot run in float64, or memory is missing, it runs in its own dtype (the outputs are then
+        converted), and `reference_is_float64` becomes False.
         """
         if self.reference_is_float64:
             try:
@@ -171,8 +180,8 @@ class OpenTask:
         return tuple(upcast(output) for output in self.call(args, kwargs))
 
     def exact(self, args: Args, kwargs: Kwargs) -> tuple[torch.Tensor, ...] | None:
-        """Like `call64`, but returns None if the module cannot run in float64 now; `reference_is_float64` does not
-        change."""
+        """Returns the outputs in float64 arithmetic as `call64` does, but None if the module cannot run in float64 now;
+        `reference_is_float64` does not change."""
         if not self.reference_is_float64:
             return None
         try:
@@ -181,9 +190,9 @@ class OpenTask:
             return None
 
     def on_tensor_cores(self, args: Args, kwargs: Kwargs) -> tuple[torch.Tensor, ...] | None:
-        """Like `call`, but with convolutions as torch.compile computes them; with numerics `paper` on a GPU, all
-        products are in TF32 too. None if that is how eager mode computes anyway, or if the call fails, for example for
-        lack of memory."""
+        """Returns the outputs as `call` does, but with convolutions computed as torch.compile computes them; with
+        numerics `paper` on a GPU, all products are in TF32 too. None if eager mode computes in that way anyway, or if
+        the call fails, for example for lack of memory."""
         in_tf32 = self.task["numerics"] == "paper" and self.device.startswith("cuda")
         if not (in_tf32 or self.compiled_on_tensor_cores):
             return None
@@ -211,12 +220,12 @@ class OpenTask:
 def open_task(
     task: dict[str, Any], device: str, module: ModuleType | None = None, avoid: Sequence[str] = ()
 ) -> OpenTask:
-    """Open `task` (a KernelTask as builtins) on `device` ("cpu", "cuda:0"); `module` is its module if the file is
+    """Opens `task` (a KernelTask as builtins) on `device` ("cpu", "cuda:0"); `module` is its module if the file is
     imported already. `avoid` names inputs that broke the device of an earlier worker.
 
     If one graph cannot represent all recorded calls, only the first, which took most time, is kept: a scan recorded
-    them, nobody chose them as one set. Raises TaskError for whatever is wrong with the file, the class or its inputs,
-    or with torch on this machine.
+    them, and no user chose them to belong together. Raises TaskError for whatever is wrong with the file, the class or
+    its inputs, or with torch on this machine.
     """
     try:
         return _open(task, device, module, avoid)
@@ -268,14 +277,14 @@ def _open(task: dict[str, Any], device: str, module: ModuleType | None, avoid: S
 
 
 def _mixed(seed: int, index: int) -> int:
-    """A seed for input number `index`. Each input has its own, because equal values in two inputs would hide a kernel
-    that mixes the inputs up."""
+    """Returns a seed for input number `index`. Each input has its own, because equal values in two inputs would hide a
+    kernel that mixes the inputs up."""
     return (seed * 1_000_003 + index) % 2**63
 
 
 def _is_constant(opened: OpenTask, call: tuple[Args, Kwargs], outputs: Sequence[torch.Tensor]) -> bool:
-    """Whether other inputs of the same sizes give bit-equal outputs; False if the module does not accept other
-    inputs."""
+    """Whether other inputs of the same sizes give bit-equal outputs; False if the module does not accept other inputs,
+    or if its other inputs would be equal to those of `call`."""
     name = inputs_name(0, "normal")
     if name in opened.avoid:
         return False

@@ -1,5 +1,5 @@
-"""Gives the outputs of a graph the strides that the real run gave them, where torch's tracing says others (a device's
-own layouts, as resizing has on CUDA): code that reads an output can see its strides."""
+"""Gives the outputs of a graph the strides that the real run gave them, where torch's tracing gives others (as for
+resizing on CUDA). This matters because code that reads an output can see its strides."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ..symbols import evaluate_size
 
 
 def with_real_outputs(traced: ExportedModule, outputs: Sequence[torch.Tensor]) -> ExportedModule | None:
-    """The trace with the strides of `outputs`, the results of a run at the traced sizes followed by the new values of
-    buffers. None if these strides leave gaps in memory and the trace has free dimensions."""
+    """Returns the trace with the strides of `outputs`: the results of a run at the traced sizes, followed by the new
+    values of buffers. None if these strides leave gaps in memory and the trace has symbolic sizes."""
     dims, graph = traced.graph["dims"], traced.graph
     specs = list(traced.out_specs)
     for position, (spec, tensor) in enumerate(zip(traced.out_specs, outputs, strict=True)):
@@ -31,7 +31,8 @@ def with_real_outputs(traced: ExportedModule, outputs: Sequence[torch.Tensor]) -
 
 
 def strides_fit(spec: dict[str, Any], tensor: torch.Tensor, dims: dict[str, int]) -> bool:
-    """Whether `tensor` has the strides of `spec` at `dims`; strides of dimensions of size 1 do not count."""
+    """Whether `tensor` has the strides of `spec` (a TensorSpec, whose strides are expressions) at the sizes `dims`;
+    strides of dimensions of size 1 do not count."""
     if spec["strides"] is None:
         return is_contiguous(tensor.shape, tensor.stride())
     wanted = [evaluate_size(stride, dims) for stride in spec["strides"]]

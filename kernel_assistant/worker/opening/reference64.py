@@ -1,4 +1,4 @@
-"""Runs a module in float64, even where it names a lower dtype, to get (nearly) exact results."""
+"""Runs a module in float64, even where its code names a lower dtype, to get (nearly) exact results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class Float64Mode(TorchFunctionMode):
 
 @contextlib.contextmanager
 def float64_arithmetic() -> Iterator[None]:
-    """Within the block, new floating tensors are float64, by default and where a lower dtype is named."""
+    """Context manager: within the block, new floating tensors are float64, by default and where a lower dtype is
+    named."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
@@ -42,7 +43,7 @@ def float64_arithmetic() -> Iterator[None]:
 
 
 def float64_copy(model: torch.nn.Module) -> torch.nn.Module:
-    """A deep copy whose parameters, buffers and tensor attributes are float64."""
+    """Returns a deep copy whose floating parameters, buffers and tensor attributes are float64."""
     double = deep_copy(model).double()
     for module in double.modules():
         for name, value in vars(module).items():
@@ -52,8 +53,8 @@ def float64_copy(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def upcast(tree: Any) -> Any:
-    """The pytree with every floating tensor converted to float64. Strides are kept, because a module may read memory by
-    its strides."""
+    """Returns the pytree with every floating tensor converted to float64. Strides are kept, because a module may read
+    memory by its strides."""
     return pytree.tree_map(
         lambda leaf: _wide(leaf) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf, tree
     )

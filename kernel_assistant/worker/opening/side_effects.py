@@ -29,8 +29,8 @@ _listeners: list[dict[str, None]] = []
 
 @contextlib.contextmanager
 def watched(model: torch.nn.Module, effects: list[str]) -> Iterator[None]:
-    """Append to `effects` the side effects of the block, which calls `model`: words such as "prints", "writes FILE",
-    "changes self.count", in this order."""
+    """Appends to `effects`, at the end of the block, the side effects of the block, which calls `model`: texts such as
+    "prints", "writes FILE", "changes self.count", in this order."""
     before, events = _state(model), dict[str, None]()
     _hook()
     _listeners.append(events)
@@ -45,8 +45,8 @@ def watched(model: torch.nn.Module, effects: list[str]) -> Iterator[None]:
 
 
 def _state(model: torch.nn.Module) -> dict[str, Any]:
-    """Name → mark (`_mark`) of each global of the class's file, and of each attribute of all modules except submodules,
-    parameters and buffers."""
+    """Returns the state that a call may change: name → mark (`_mark`) of each global of the class's file, and of each
+    attribute of all submodules except submodules, parameters and buffers."""
     forward = inspect.unwrap(type(model).forward)
     state = {f"the global {name}": _mark(value) for name, value in getattr(forward, "__globals__", {}).items()}
     for path, module in model.named_modules():
@@ -57,8 +57,8 @@ def _state(model: torch.nn.Module) -> dict[str, Any]:
 
 
 def _mark(value: Any) -> tuple[Any, Any]:
-    """The value, and a number that changes if the value is changed in place: the version of a tensor, the length of a
-    list, dict or set; None for other values."""
+    """Returns the value, and a number that differs after the value was changed in place: the version of a tensor, the
+    length of a list, dict or set; None for other values."""
     if isinstance(value, torch.Tensor):
         return value, value._version
     return value, len(value) if isinstance(value, (list, dict, set)) else None

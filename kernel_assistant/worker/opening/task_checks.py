@@ -1,4 +1,5 @@
-"""Checks that a module can be judged: its calls repeat, change nothing, and return tensors."""
+"""Checks that a module can be judged: its calls give the same results when repeated, change nothing, and return
+tensors."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ REPEAT_TOLERANCE, ROUNDINGS = 1e-6, 8
 
 
 def check_signature(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise TaskError (forward_failed) if the declared inputs do not fit `forward`."""
+    """Raises TaskError (forward_failed) if the declared inputs do not fit the signature of `forward`."""
     signature = inspect.signature(model.forward)
     try:
         signature.bind(*args, **kwargs)
@@ -37,7 +38,8 @@ def check_signature(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[
 
 
 def tensor_outputs(result: Any, name: str) -> tuple[torch.Tensor, ...]:
-    """The tensors of a module's result in pytree order; None is left out. Raises TaskError (unsupported_output)."""
+    """Returns the tensors of a module's result in pytree order, without any None. Raises TaskError (unsupported_output)
+    if there is anything else in it, or no tensor; `name` is the class for the message."""
     leaves = [leaf for leaf in pytree.tree_leaves(result) if leaf is not None]
     for leaf in leaves:
         if not isinstance(leaf, torch.Tensor):
@@ -57,7 +59,7 @@ def tensor_outputs(result: Any, name: str) -> tuple[torch.Tensor, ...]:
 
 
 class MutationCheck:
-    """Remembers tensors; `changed()` returns the indices of those that were written to since then."""
+    """Notes the state of `tensors`; `changed()` returns the indices of those that were written to since then."""
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         self.tensors = list(tensors)
@@ -77,7 +79,8 @@ class MutationCheck:
 
 
 def check_inputs_unchanged(watch: MutationCheck, name: str) -> None:
-    """Raise TaskError (mutates_inputs) if the call wrote to an input."""
+    """Raises TaskError (mutates_inputs) if the call wrote to a tensor of `watch`; `name` is the class for the
+    message."""
     changed = watch.changed()
     if changed:
         raise TaskError(
@@ -88,7 +91,7 @@ def check_inputs_unchanged(watch: MutationCheck, name: str) -> None:
 
 
 def held_state(model: torch.nn.Module) -> dict[str, tuple[int, int]]:
-    """The identity and the version of every parameter and buffer, by name."""
+    """Returns the `id` and the version counter of every parameter and buffer, by dotted name."""
     named = [*model.named_parameters(), *model.named_buffers()]
     return {name: (id(tensor), tensor._version) for name, tensor in named}
 
@@ -96,7 +99,8 @@ def held_state(model: torch.nn.Module) -> dict[str, tuple[int, int]]:
 def check_state_unchanged(
     before: dict[str, tuple[int, int]], model: torch.nn.Module, allowed: Collection[str] = ()
 ) -> None:
-    """Raise TaskError (mutates_inputs) if a call changed a parameter or a buffer that is not in `allowed`."""
+    """Raises TaskError (mutates_inputs) if a call changed a parameter or a buffer that is not in `allowed`. `before` is
+    the result of `held_state` before the call."""
     after = held_state(model)
     changed = [name for name in after if before.get(name) != after[name] and name not in allowed]
     if changed:
@@ -108,8 +112,9 @@ def check_state_unchanged(
 
 
 def check_held_by_module(foreign: Collection[str], name: str) -> None:
-    """Raises TaskError (unsupported_input) if the graph reads tensors, `foreign`, that are no parameters, buffers or
-    attributes of the module: kernels could not be given them, and so would never run."""
+    """Raises TaskError (unsupported_input) if `foreign` is not empty: the names of tensors that the graph reads and
+    that are no parameters, buffers or attributes of the module. An applied kernel could not read them from the module,
+    and so would never run."""
     if foreign:
         raise TaskError(
             "unsupported_input",
@@ -126,15 +131,15 @@ def _next_step(model: torch.nn.Module, name: str, identity: int | None) -> str:
 
 
 def kept_attribute(effects: Sequence[str]) -> str:
-    """The first attribute of the module, such as `self.hidden`, that a call changes according to `effects` (found by
-    `side_effects.watched`); "" if there is none."""
+    """Returns the first attribute of the module, such as `self.hidden`, that a call changes according to `effects`
+    (texts that `side_effects.watched` found); "" if there is none."""
     changed = (effect.removeprefix("changes ") for effect in effects)
     return next((name for name in changed if name.startswith("self.")), "")
 
 
 def keep_in_a_buffer(name: str) -> str:
-    """The advice to a user whose forward changes the attribute `name`: keep it in a buffer, because a graph can contain
-    the new values of buffers."""
+    """Returns the advice to a user whose forward changes the attribute `name`: keep it in a buffer, because a graph can
+    contain the new values of buffers."""
     owner, _, own = name.rpartition(".")
     return f'keep it in a buffer: {owner}.register_buffer("{own}", ...) in __init__, {name}.copy_(...) in forward'
 
@@ -147,7 +152,8 @@ def check_repeats(
     effects: Sequence[str] = (),
 ) -> bool:
     """Whether two runs gave equal bits. False if they differ by rounding only and nothing is drawn at random; raises
-    TaskError (nondeterministic) if they differ otherwise."""
+    TaskError (nondeterministic) if they differ otherwise. `name` is the class; `program` and `effects` show what may be
+    the cause."""
     pairs = list(zip(first, second, strict=True)) if len(first) == len(second) else []
     if pairs and all(same(one, other) for one, other in pairs):
         return True
@@ -182,7 +188,7 @@ def same(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def largest_value_bytes(program: ExportedProgram) -> int:
-    """Bytes of the largest tensor that a program creates, at the sizes it was exported with."""
+    """Returns the bytes of the largest tensor that a program creates, at the sizes it was exported with."""
     values = [node.meta.get("val") for node in program.graph.nodes if node.op == "call_function"]
     return max((_value_bytes(leaf) for leaf in pytree.tree_leaves(values)), default=0)
 
@@ -194,13 +200,13 @@ def _value_bytes(value: Any) -> int:
 
 
 def _size(size: Any) -> int:
-    """The value of a size at export; 1 if it depends on values of tensors. A symbolic size is not converted, because
-    that would fix it in the program."""
+    """Returns the value of a size at export; 1 if it depends on values of tensors. A symbolic size is not converted,
+    because that would fix it in the program."""
     return size if isinstance(size, int) else int(getattr(getattr(size, "node", None), "hint", None) or 1)
 
 
 def _rounding(dtype: torch.dtype) -> float:
-    """The largest difference, relative to the largest value, that may come from adding in another order."""
+    """Returns the largest difference, relative to the largest value, that may come from adding in another order."""
     return ROUNDINGS * torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
 
 

@@ -1,4 +1,5 @@
-"""PyTorch's outputs with convolutions on tensor cores, as torch.compile computes them where eager mode does not.
+"""Computes PyTorch's outputs with convolutions on tensor cores, as torch.compile does in cases where eager mode does
+not.
 
 PyTorch's flags allow TF32 in convolutions by default. Whether cuDNN uses tensor cores then depends on the order of
 memory: for few channels it does with channels last, which is how torch.compile runs most convolutions
@@ -38,7 +39,7 @@ class ChannelsLastConvolutions(TorchDispatchMode):  # type: ignore[no-untyped-ca
 
 @contextmanager
 def products_in_tf32() -> Iterator[None]:
-    """Within the block PyTorch computes float32 products and convolutions in TF32."""
+    """Context manager: within the block PyTorch computes float32 products and convolutions in TF32."""
     settings = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)  # type: ignore[attr-defined]
     before = [one.fp32_precision for one in settings]
     for one in settings:
@@ -53,7 +54,8 @@ def products_in_tf32() -> Iterator[None]:
 def may_use_tensor_cores(program: ExportedProgram, device: str) -> bool:
     """Whether torch.compile may compute float32 convolutions of the program in TF32 although eager mode does not.
 
-    Not in graphs with grouped convolutions, whose order of memory torch.compile changes only if they are a small part.
+    False for graphs with grouped convolutions, whose order of memory torch.compile changes only if they are a small
+    part.
     """
     if not device.startswith("cuda") or not tf32_flags()["cudnn"]:
         return False

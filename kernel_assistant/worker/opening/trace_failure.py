@@ -23,9 +23,9 @@ _NO_FAKE = re.compile(r"no fake impl|register_fake|missing a? ?fake", re.IGNOREC
 
 
 def trace_failure(error: Exception, name: str, path: str, kept: str = "") -> TaskError:
-    """The TaskError for an `error` from exporting the class `name` in the file `path`. `kept` is an attribute that
-    `forward` changes, "" if there is none. If code depends on a tensor's values, the message names its line if that is
-    known, because torch's own message only names symbols of its tracer."""
+    """Returns the TaskError for an `error` from exporting the class `name` in the file `path`. `kept` is an attribute
+    that `forward` changes, "" if there is none. If code depends on a tensor's values, the message names that line of
+    code if it is known, because torch's own message only names symbols of its tracer."""
     if kept and _STATE.search(str(error)):
         message = f"{name}.forward changes {kept}, which is no buffer, so that its trace does not show it"
         return TaskError("mutates_inputs", message, checks.keep_in_a_buffer(kept), checks.traceback_text(error))
@@ -35,7 +35,7 @@ def trace_failure(error: Exception, name: str, path: str, kept: str = "") -> Tas
 
 
 def _explanation(error: Exception, path: str) -> tuple[str, str, str]:
-    """Returns the kind, the reason and the next step for a TaskError."""
+    """Returns the kind, the reason and the next step for the TaskError that explains `error`."""
     if is_out_of_memory(error):
         return "out_of_memory", first_line(error), SMALLER
     if isinstance(error, InexpressibleError) and re.search(r"\bu\d+\b", str(error)):
@@ -55,16 +55,16 @@ def _explanation(error: Exception, path: str) -> tuple[str, str, str]:
 
 
 def _data_dependent(error: BaseException | None) -> BaseException | None:
-    """The first of `error` and its causes by which torch reports that a branch or a size depends on values; None if
-    there is none."""
+    """Returns the first exception among `error` and its causes by which torch reports that a branch or a size depends
+    on values; None if there is none."""
     while error is not None and not isinstance(error, GuardOnDataDependentSymNode):
         error = error.__cause__ or error.__context__
     return error
 
 
 def _line(error: BaseException, path: str) -> str:
-    """File, number and text of the last line of the user's code in the traceback: a line of the file `path`, or else of
-    any file that is not torch's. "a line of it" if there is none."""
+    """Returns file, number and text of the last line of the user's code in the traceback: a line of the file `path`, or
+    else of any file that is not torch's. Returns "a line of it" if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     torch_folder = f"{os.sep}torch{os.sep}"
     own = [frame for frame in frames if frame.filename == path] or [

@@ -1,5 +1,5 @@
-"""Handles a fork by the user's module, after which two processes would answer the same requests: the child ends, and
-the fork is reported.
+"""Handles a fork of the process by the user's module. Without that, parent and child would both answer the same
+requests: here the child ends, and the fork is reported.
 
 Processes that a library starts (subprocess, multiprocessing) are not affected: they do not return to our code.
 """
@@ -17,14 +17,15 @@ _forks: list[str] = []
 
 
 def watch(*files: int) -> None:
-    """From now on, note forks of this process; in a forked child, redirect the descriptors `files` to /dev/null."""
+    """Notes forks of this process from now on; in a forked child, redirects the descriptors `files` to /dev/null."""
     _watched.add(os.getpid())
     os.register_at_fork(before=_note, after_in_child=lambda: _cut(files))
 
 
 @contextlib.contextmanager
 def ended_here() -> Iterator[None]:
-    """Wraps a block of the user's code: a child process that was forked in the block ends when it leaves the block."""
+    """Context manager for a block of the user's code: a child process that was forked in the block ends when it leaves
+    the block."""
     try:
         yield
     finally:
@@ -33,8 +34,8 @@ def ended_here() -> Iterator[None]:
 
 
 def taken() -> str:
-    """File and line of the last fork since the previous call of this function, such as `model.py:12`; "" if there was
-    none."""
+    """Returns and forgets file and line of the last fork, such as `model.py:12`; "" if there was none since the
+    previous call."""
     location = _forks[-1] if _forks else ""
     _forks.clear()
     return location

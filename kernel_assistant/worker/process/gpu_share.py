@@ -1,7 +1,7 @@
-"""Limits this process to its share of a GPU's memory, where several workers use one.
+"""Limits this process to its share of a GPU's memory, where several workers use one GPU.
 
-The limit applies to PyTorch's allocator and to arenas, which are allocated outside of it. Contexts, libraries and the
-memory of a candidate's own process are not limited.
+The limit applies to PyTorch's allocator and to arenas (memory shared with a runner), which are allocated outside of it.
+CUDA contexts, libraries and the memory of a candidate's own process are not limited.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _arenas: Counter[int] = Counter()
 
 
 def share_of(text: str) -> float | None:
-    """The share as a number; None for an empty text. Raises ValueError if the number is not in (0, 1]."""
+    """Converts the text of the environment variable to a share of the GPU's memory; None for an empty text. Raises
+    ValueError if it is not a number in (0, 1]."""
     if not text.strip():
         return None
     share = float(text)
@@ -32,7 +33,8 @@ def share_of(text: str) -> float | None:
 
 @lru_cache(maxsize=1)
 def own_share() -> float | None:
-    """The share of this process; None means no limit. An invalid value is ignored with a line in the worker's log."""
+    """Returns the share of the GPU's memory that this process may use, in (0, 1]; None means no limit. An invalid value
+    is ignored with a line in the worker's log."""
     try:
         return share_of(os.environ.get(VARIABLE, ""))
     except ValueError as error:
@@ -41,27 +43,28 @@ def own_share() -> float | None:
 
 
 def keep_to_share(device: str) -> None:
-    """Apply the limit from now on; memory that is already allocated stays. Does nothing on a CPU, or without a
-    share."""
+    """Applies the limit on `device` ("cpu", "cuda:0") from now on; memory that is already allocated stays. Does nothing
+    on a CPU, or without a share."""
     if device.startswith("cuda") and own_share() is not None and torch.cuda.is_available():
         _bound(torch.device(device))
 
 
 def lift_share(device: str) -> None:
-    """Remove the limit until `keep_to_share`, for measurements whose buffers have a fixed size."""
+    """Removes the limit until the next `keep_to_share`, for measurements whose buffers have a fixed size."""
     if device.startswith("cuda") and own_share() is not None and torch.cuda.is_available():
         torch.cuda.set_per_process_memory_fraction(1.0, torch.device(device))
 
 
 def room(device: torch.device) -> int:
-    """Bytes of the share that are not in use; a very large number if there is no limit."""
+    """Returns the bytes of this process's share of the GPU's memory that are not in use; a very large number if there
+    is no limit."""
     most = _most(device)
     return NO_BOUND if most is None else most - torch.cuda.memory_allocated(device) - _arenas[device.index or 0]
 
 
 def hold_arena(size: int, device: torch.device) -> None:
-    """Count `size` bytes that will be allocated outside of PyTorch as used. Raises torch.OutOfMemoryError if they do
-    not fit into the share."""
+    """Counts `size` bytes that the caller is about to allocate outside of PyTorch as used. Raises
+    torch.OutOfMemoryError if they do not fit into the share."""
     most, number = _most(device), device.index or 0
     if most is not None:
         if torch.cuda.memory_reserved(device) + _arenas[number] + size > most:
@@ -83,7 +86,7 @@ def _most(device: torch.device) -> int | None:
 
 
 def _bound(device: torch.device) -> None:
-    """Limit PyTorch's allocator to the share minus the arenas."""
+    """Limits PyTorch's allocator to the share minus the arenas (memory shared with runners)."""
     most = _most(device)
     if most is not None:
         left = max(most - _arenas[device.index or 0], 0)

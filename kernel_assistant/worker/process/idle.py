@@ -25,13 +25,14 @@ _CACHES = {
 
 
 def wait(source: BinaryIO, seconds: float = SECONDS) -> None:
-    """Return when there is something to read; after `seconds` without a request, free memory and return."""
+    """Waits until there is something to read from `source`. If nothing comes for `seconds`, frees memory and
+    returns."""
     if not select.select([source], [], [], seconds)[0]:
         give_back()
 
 
 def give_back() -> None:
-    """Free the caches of compilers, garbage, and unused memory of the allocator."""
+    """Frees the caches of compilers, collects garbage, and returns unused memory of the C allocator to the system."""
     for name, function in _CACHES.items():
         empty: Callable[[], Any] | None = getattr(sys.modules.get(name), function, None)
         if empty is not None:
@@ -45,7 +46,7 @@ def give_back() -> None:
 
 
 def _trim() -> None:
-    """Return free memory of the C allocator to the system; only glibc offers that."""
+    """Returns free memory of the C allocator to the system; only glibc offers that."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

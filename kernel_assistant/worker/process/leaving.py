@@ -10,7 +10,7 @@ from typing import NoReturn
 
 
 def leave(status: int) -> NoReturn:
-    """Run the exit handlers, then end the process without the interpreter's cleanup, which takes half a second of
+    """Runs the exit handlers, then ends the process without the interpreter's cleanup, which takes half a second of
     processor time for torch's modules. The system frees the memory of these modules."""
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

@@ -1,4 +1,5 @@
-"""Refuses an allocation that cannot fit before it is made: Linux would grant it and kill the process later."""
+"""Refuses an allocation that cannot fit before it is made: Linux would grant it and kill the process when the memory is
+used."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ _FACTORIES = frozenset(
 
 
 def available_bytes(device: str) -> int:
-    """Bytes that can still be allocated on `device` ("cpu" or "cuda:0")."""
+    """Returns the bytes that can still be allocated on `device` ("cpu" or "cuda:0")."""
     if device.startswith("cuda"):
         # torch frees memory that it keeps but does not use when an allocation needs it.
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -42,7 +43,8 @@ def available_bytes(device: str) -> int:
 
 
 def require_bytes(wanted: int, device: str, what: str) -> None:
-    """Raise TaskError out_of_memory if `wanted` bytes do not fit; the message says that `what` needs them."""
+    """Raises TaskError out_of_memory if `wanted` bytes do not fit into 90% of the free memory of `device`; the message
+    says that `what` needs them."""
     free = available_bytes(device)
     if wanted > _SHARE * free:
         raise TaskError(
@@ -54,7 +56,7 @@ def require_bytes(wanted: int, device: str, what: str) -> None:
 
 class MemoryGuard(TorchFunctionMode):
     """While active, tensor factories (`torch.zeros`, …) raise TaskError out_of_memory instead of allocating tensors
-    that would not fit."""
+    that would not fit on `device`; the message names `what`."""
 
     def __init__(self, device: str, what: str) -> None:
         super().__init__()
@@ -71,8 +73,8 @@ class MemoryGuard(TorchFunctionMode):
 
 
 def _planned_bytes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    """Bytes of the result, from a run on the meta device; 0 if the call itself is wrong, in which case the real call
-    raises."""
+    """Returns the bytes of the tensor that the call would create, from a run on the meta device; 0 if the call itself
+    is wrong, in which case the real call raises."""
     plain = {key: value for key, value in kwargs.items() if key not in ("generator", "pin_memory", "device")}
     try:
         result = func(*args, **plain, device="meta")
@@ -82,7 +84,7 @@ def _planned_bytes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def _meminfo() -> int:
-    """MemAvailable of /proc/meminfo in bytes; a very large number without that file (not Linux)."""
+    """Returns MemAvailable of /proc/meminfo in bytes; a very large number without that file (not Linux)."""
     try:
         with open("/proc/meminfo") as lines:
             for line in lines:
@@ -94,8 +96,8 @@ def _meminfo() -> int:
 
 
 def _cgroup() -> int:
-    """Bytes that the control group of a container, version 2 or 1, still allows; a very large number if there is no
-    limit."""
+    """Returns the bytes that the control group of a container, version 2 or 1, still allows; a very large number if
+    there is no limit."""
     root = "/sys/fs/cgroup"
     for limit, usage in (
         ("memory.max", "memory.current"),

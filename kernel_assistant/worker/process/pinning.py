@@ -18,8 +18,8 @@ CHOSEN = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 
 
 def cpus() -> list[int]:
-    """The CPUs that this process may use: first one CPU of each core, then the remaining hardware threads
-    of the cores."""
+    """Returns the CPUs that this process may use: first one CPU of each core, then the remaining hardware threads of
+    the cores."""
     first: list[int] = []
     others: list[int] = []
     cores: set[str] = set()
@@ -37,12 +37,13 @@ _started: set[int] = set()
 
 
 def environment() -> dict[str, str]:
-    """Environment variables that make another process bind its OpenMP threads to cores as this process does."""
+    """Returns environment variables that make another process bind its OpenMP threads to cores as this process does;
+    empty if this process does not."""
     return {"OMP_PROC_BIND": "true", "OMP_PLACES": ",".join(f"{{{cpu}}}" for cpu in _pool_cpus)} if _pool_cpus else {}
 
 
 def import_torch() -> None:
-    """Import torch with its OpenMP pool bound, and start that pool. Raises ImportError.
+    """Imports torch with the threads of its OpenMP pool bound to cores, and starts that pool. Raises ImportError.
 
     The OpenMP runtime reads its variables when it is loaded, and binds the calling thread as well when the pool starts.
     Afterwards that thread may use all CPUs again and the variables are removed, because compilers that the thread
@@ -60,8 +61,8 @@ def import_torch() -> None:
 
 
 def load_torch() -> None:
-    """Import torch without starting the pool, for a process that forks: each child then starts its own. Raises
-    ImportError."""
+    """Imports torch without starting its OpenMP pool, for a process that forks: each child then starts its own pool.
+    Raises ImportError."""
     if _pool_cpus or any(name in os.environ for name in CHOSEN):
         return
     _pool_cpus[:] = cpus()
@@ -71,7 +72,8 @@ def load_torch() -> None:
 
 @contextmanager
 def pinned() -> Iterator[None]:
-    """Bind the calling thread to the first CPU of the pool, where the runner's main thread is."""
+    """Context manager that binds the calling thread to the first CPU of the pool, on which the runner's main thread
+    runs."""
     before = os.sched_getaffinity(0)
     if _pool_cpus:
         os.sched_setaffinity(0, _pool_cpus[:1])
@@ -93,7 +95,7 @@ def _variables() -> Iterator[None]:
 
 
 def _siblings(cpu: int) -> str:
-    """A text that identifies the core of `cpu`: it is the same for all CPUs of that core."""
+    """Returns a text that identifies the core of `cpu`: it is the same for all CPUs of that core."""
     try:
         with open(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list", encoding="ascii") as file:
             return file.read().strip()

@@ -1,4 +1,5 @@
-"""Reports which stage of the user's class runs now, because it may hang or end the process."""
+"""Reports which stage of the user's class runs now (such as import or forward), because it may hang or end the
+process."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ _tell: list[Callable[[str], None]] = []
 
 @contextlib.contextmanager
 def told_to(tell: Callable[[str], None]) -> Iterator[None]:
-    """Within the block, `tell` is called with each stage that begins. If the same stage begins several times in a row,
-    as when forward is timed, `tell` is called only once."""
+    """Context manager: within the block, `tell` is called with each stage that begins. If the same stage begins several
+    times in a row, as when forward is timed, `tell` is called only once."""
     last = [""]
 
     def tell_changes(stage: str) -> None:
@@ -30,6 +31,6 @@ def told_to(tell: Callable[[str], None]) -> Iterator[None]:
 
 
 def begin(stage: str) -> None:
-    """Report a stage: one of "import", "init", "inputs", "forward", "trace"."""
+    """Reports that a stage begins: one of "import", "init", "inputs", "forward", "trace"."""
     for tell in _tell:
         tell(stage)

@@ -1,4 +1,4 @@
-"""Ends work of this process that takes too long, without losing what was measured before."""
+"""Interrupts work of this process that takes too long, so that earlier measurements are not lost."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class LimitReached(BaseException):
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Raises LimitReached inside the block as soon as `seconds` are over; at once if `seconds` is not positive. Threads
-    other than the main one get no signals: there, the limit is checked only at the beginning."""
+    """Context manager that raises LimitReached inside the block as soon as `seconds` are over; at once if `seconds` is
+    not positive. Threads other than the main one get no signals: there, the limit is checked only at the beginning."""
     if seconds <= 0:
         raise LimitReached
     if threading.current_thread() is not threading.main_thread():

@@ -1,5 +1,5 @@
-"""Errors of the user's module in the form in which the front end shows them: one line with the cause, one with the next
-step."""
+"""Converts errors of the user's module to the form in which the front end shows them: one line with the cause, one with
+the next step."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 
 
 class TaskError(Exception):
-    """An error of the user's module. `message` and `next_step` are one line each; `detail` is a traceback or empty."""
+    """An error of the user's module. `kind` is one of `KINDS`; `message` (the cause) and `next_step` (advice) are one
+    line each; `detail` is a traceback or empty."""
 
     def __init__(self, kind: str, message: str, next_step: str, detail: str = "") -> None:
         if kind not in KINDS:
@@ -58,9 +59,9 @@ class BrokenDevice(Exception):
 
 
 def broken_device(error: BaseException | None) -> BrokenDevice | None:
-    """The BrokenDevice among `error` and the exceptions that were being handled when it was raised, else None. A
-    BrokenDevice can be hidden behind another error: while it propagates, device locks wait for the device, which fails
-    again."""
+    """Returns the BrokenDevice among `error` and the exceptions that were being handled when it was raised, else None.
+    A BrokenDevice can be hidden behind another error: while it propagates, device locks wait for the device, and that
+    fails as well."""
     while error is not None and not isinstance(error, BrokenDevice):
         error = error.__context__
     return error
@@ -68,8 +69,8 @@ def broken_device(error: BaseException | None) -> BrokenDevice | None:
 
 @contextlib.contextmanager
 def with_inputs(name: str) -> Iterator[None]:
-    """Within the block, a BrokenDevice gets the name of the inputs. Other errors of a lost device become a BrokenDevice
-    too, because a device reports errors late, also outside of the user's code."""
+    """Context manager: a BrokenDevice from the block gets the name of the inputs, `name`. Other errors of a lost device
+    become a BrokenDevice too, because a device reports errors late, also outside of the user's code."""
     try:
         yield
     except BrokenDevice as lost:
@@ -83,7 +84,9 @@ def with_inputs(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def user_code(kind: str, what: str, next_step: str, path: str) -> Iterator[None]:
-    """Run the user's code with `user_streams`; any exception that it raises becomes a TaskError, or BrokenDevice."""
+    """Context manager for the user's code, with `user_streams`. An exception that the code raises becomes a TaskError
+    of the kind `kind`, whose message says that `what` failed at a line of `path`, with the advice `next_step`; or
+    BrokenDevice if the CUDA context is lost. A fork of the process raises TaskError too."""
     stages.begin(stages.OF_KIND.get(kind, ""))
     with user_streams(), forks.ended_here():
         try:
@@ -101,8 +104,8 @@ def user_code(kind: str, what: str, next_step: str, path: str) -> Iterator[None]
 
 @contextlib.contextmanager
 def user_streams() -> Iterator[None]:
-    """Within the block, prints go to stderr and stdin is empty, because the worker's own stdout and stdin carry the
-    protocol.
+    """Context manager: within the block, prints go to stderr and stdin is empty, because the worker's own stdout and
+    stdin carry the protocol.
     """
     with open(os.devnull) as nothing, contextlib.redirect_stdout(cast("TextIO", _PrintCounter(sys.stderr))):
         stdin, sys.stdin = sys.stdin, nothing
@@ -130,7 +133,8 @@ class _PrintCounter:
 
 @contextlib.contextmanager
 def heard_prints() -> Iterator[list[int]]:
-    """Yields a list that is still empty after the block if the user's code printed nothing in the block."""
+    """Context manager that yields a list. After the block it is still empty if the user's code printed nothing in the
+    block; otherwise it has one element."""
     heard, before = list[int](), _PrintCounter.count
     yield heard
     if _PrintCounter.count > before:
@@ -138,8 +142,8 @@ def heard_prints() -> Iterator[list[int]]:
 
 
 def as_task_error(error: BaseException, kind: str, what: str, next_step: str, path: str) -> TaskError:
-    """A TaskError for an `error` of the user's code. Its message is one line, with the number of the last line of the
-    file `path` in the traceback."""
+    """Returns the TaskError for an `error` of the user's code; the arguments are those of `user_code`. Its message is
+    one line, with the number of the last line of the file `path` in the traceback."""
     detail = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     if is_out_of_memory(error):
         return TaskError("out_of_memory", f"{what} ran out of memory{_where(error, path)}", SMALLER, detail)
@@ -167,7 +171,7 @@ def is_device_lost(error: BaseException) -> bool:
 
 
 def first_line(error: BaseException) -> str:
-    """Class and message of an error in one line, such as `ValueError: bad size`; shortened."""
+    """Returns class and message of an error in one line, such as `ValueError: bad size`, cut after 300 characters."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

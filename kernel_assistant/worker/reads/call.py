@@ -1,4 +1,5 @@
-"""One operator call in a graph, and which elements of its results are needed."""
+"""An operator call in a graph, as the rules of this package see it: its operands, and which elements of its results are
+needed."""
 
 from __future__ import annotations
 
@@ -42,10 +43,12 @@ DECIDED_BY = {
 
 @dataclass
 class OperatorCall:
-    """A node of the graph, which elements of each of its results are needed, and the values of those operands that
-    decide which elements of other operands are read.
+    """An operator call of the graph (`node`), seen from its results: `needed` maps the index of a result to its needed
+    elements (True for all, or a boolean mask), `values` has the values of those operands that decide which elements of
+    other operands are read, such as indices.
 
-    `gates` are sets of names of values with zeros at known positions (`rules.gates`), the more reliable ones first.
+    `gates` are sets of names of graph values with zeros at known positions, such as masks (`rules.gates`), the more
+    reliable ones first: where such a factor is zero, the other factor of a product need not be read.
     """
 
     node: Mapping[str, Any]
@@ -62,19 +65,19 @@ class OperatorCall:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the first result."""
+        """The shape of the first result."""
         return self.shapes[self.node["name"]]
 
     def operands(self) -> list[str]:
-        """Names of the operands that are values of the graph, each once."""
+        """Returns the names of the operands that are values of the graph, each once."""
         return list(dict.fromkeys(name for name in references(self.node) if name in self.shapes))
 
     def everything(self) -> Needs:
         return dict.fromkeys(self.operands(), True)
 
     def named(self, *names: str) -> str:
-        """The name of the graph value that is passed for the first operand in `names` for which a graph value is
-        passed; "" if there is none."""
+        """Returns the name of the graph value that is passed for the first operand in `names` (names in the operator's
+        schema) for which a graph value is passed; "" if there is none."""
         given = arguments(self.node)
         operands = [item[1:] for name in names if isinstance(item := given.get(name), str) and item[1:] in self.shapes]
         return operands[0] if operands else ""
@@ -83,7 +86,8 @@ class OperatorCall:
         return arguments(self.node).get(name)
 
     def numbers(self, name: str, default: list[int]) -> list[int]:
-        """The operand `name` as a list, whether it is one integer or several; `default` if it is missing or empty."""
+        """Returns the operand `name` as a list of integers, whether the call has one integer or several; `default` if
+        it is missing or empty."""
         operand = self.given(name)
         listed = operand if isinstance(operand, (list, tuple)) else [] if operand is None else [operand]
         return [
@@ -91,7 +95,7 @@ class OperatorCall:
         ] or default
 
     def mask(self) -> torch.Tensor:
-        """Returns a boolean mask with the shape of the results: the elements that a reader needs of at least one
+        """Returns a boolean mask with the shape of the results: true for the elements that are needed of at least one
         result."""
         if any(need is True for need in self.needed.values()):
             return torch.ones((), dtype=torch.bool, device=self.device).expand(self.shape)
@@ -106,7 +110,7 @@ def kind(node: Mapping[str, Any]) -> str:
 
 
 def references(node: Mapping[str, Any]) -> Iterator[str]:
-    """Names of the values that a node reads, in order, with repeats."""
+    """Yields the names of the values that a node reads, in order, with repeats."""
     for operand in (*node["args"], *node["kwargs"].values()):
         for one in operand if isinstance(operand, (list, tuple)) else [operand]:
             if isinstance(one, str) and one.startswith("%"):
@@ -114,7 +118,7 @@ def references(node: Mapping[str, Any]) -> Iterator[str]:
 
 
 def arguments(node: Mapping[str, Any]) -> dict[str, Any]:
-    """The node's operands by their names in the operator's schema; operands that the node leaves out have their
+    """Returns the node's operands by their names in the operator's schema; operands that the node leaves out have their
     defaults."""
     operator = overload(node["op"])
     known = operator._schema.arguments if operator is not None else []
@@ -124,14 +128,15 @@ def arguments(node: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def overload(op: str) -> Any:
-    """PyTorch's operator with the name `op`; None for an operator that exists in graphs only."""
+    """Returns PyTorch's operator for `op`, a name in a graph such as `add.Tensor`; None for an operator that exists in
+    graphs only."""
     name, _, which = op.partition(".")
     return getattr(getattr(torch.ops.aten, name, None), which or "default", None)
 
 
 def decisive(node: Mapping[str, Any], gates: Gates) -> list[str]:
-    """Names of the operands whose values decide which elements of the other operands are read: indices, conditions, or
-    a factor of a product that is a gate."""
+    """Returns the names of the operands whose values decide which elements of the other operands are read: indices,
+    conditions, or a factor of a product that is a gate (a value with zeros at known positions)."""
     if kind(node) == "mul":
         factors = list(references(node))
         chosen = next((gated for some in gates if (gated := [name for name in factors if name in some])), [])
@@ -145,28 +150,28 @@ def decisive(node: Mapping[str, Any], gates: Gates) -> list[str]:
 
 
 def whole_or(need: Need) -> Need:
-    """The need itself, or True if it is a mask of all elements."""
+    """Returns True if all elements are needed, otherwise `need`, which is a mask then."""
     return True if isinstance(need, bool) or bool(need.all()) else need
 
 
 def joined(one: Need, other: Need) -> Need:
-    """The union of two needs: the elements that at least one of them needs."""
+    """Returns the union of two sets of needed elements, each True (all) or a mask."""
     if isinstance(one, bool) or isinstance(other, bool):
         return True
     return whole_or(one | other)
 
 
 def unbroadcast(mask: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    """The needed elements of an operand of `shape`, if `mask` are the needed elements of the value to which it is
-    broadcast."""
+    """Returns a mask of the needed elements of an operand of `shape`. `mask` has the needed elements of the value to
+    which the operand is broadcast."""
     while mask.dim() > len(shape):
         mask = mask.any(0)
     return any_over(mask, [dim for dim, size in enumerate(shape) if size == 1 != mask.shape[dim]])
 
 
 def once(mask: torch.Tensor, dims: int) -> torch.Tensor:
-    """The mask with size 1 in those of its first `dims` dimensions along which it is expanded (stride 0). Most masks
-    are equal for the whole batch and are stored in this form."""
+    """Returns the mask with size 1 in those of its first `dims` dimensions along which it is expanded (stride 0), so
+    that equal parts are handled once. Most masks are equal for the whole batch and are stored in this form."""
     for dim in range(dims):
         if mask.stride(dim) == 0 and mask.shape[dim] > 1:
             mask = mask.narrow(dim, 0, 1)
@@ -174,8 +179,8 @@ def once(mask: torch.Tensor, dims: int) -> torch.Tensor:
 
 
 def any_over(mask: torch.Tensor, dims: list[int]) -> torch.Tensor:
-    """For each position outside of `dims`, whether any element along `dims` is needed: the mask reduced by `any`, with
-    size 1 along `dims`."""
+    """Returns the mask reduced by `any` along `dims`, which keep size 1: for each position outside of `dims`, whether
+    any element along them is needed."""
     for dim in dims:
         mask = mask.any(dim, keepdim=True)
     return mask

@@ -14,8 +14,8 @@ _CHOICES = {"where": ("condition", "self", "other"), "masked_fill": ("mask", "va
 
 
 def choice(call: OperatorCall) -> Needs:
-    """Rule of `where`: it reads the needed elements of the condition, and at each position only the value that the
-    condition selects.
+    """Rule of `where` and `masked_fill`: they read the needed elements of the condition, and at each position only the
+    value that the condition selects.
     """
     condition, chosen, other = (call.named(name) for name in _CHOICES[call.kind])
     mask, holds = call.mask(), call.values[condition].to(torch.bool)
@@ -28,8 +28,8 @@ def choice(call: OperatorCall) -> Needs:
 
 
 def product(call: OperatorCall) -> Needs:
-    """Rule of an elementwise product: where one factor is a gate (a value with known zeros) and is zero, the other
-    factor is not read.
+    """Rule of an elementwise product: where one factor is a gate (a value with zeros at known positions) and is zero,
+    the other factor is not read.
     """
     mask, gates = call.mask(), decisive(call.node, call.gates)
     needs: Needs = {}
@@ -48,8 +48,8 @@ def first(call: OperatorCall) -> Needs:
 
 
 def linear(call: OperatorCall) -> Needs:
-    """Rule of linear operators: they read the elements for which the operator's own derivative is not zero. The
-    derivative is computed with positive weights, so that no two contributions cancel.
+    """Rule of linear operators: of each operand they read the elements for which the operator's derivative is not zero.
+    The derivative is computed with positive weights, so that no two contributions cancel.
     """
     known = decisive(call.node, call.gates)
     alike = _alike(call)
@@ -92,8 +92,8 @@ _ALONG = frozenset({"slice", "select", "narrow", "narrow_copy", "split", "split_
 
 
 def _alike(call: OperatorCall) -> bool:
-    """Whether the operator has one operand, treats every index of its first dimension alike, and needs the same
-    elements at each index. Then the rule is evaluated for one index only, which saves time and memory."""
+    """Whether the operator has one operand, treats every index of its first dimension alike, and the same elements are
+    needed at each index. Then the rule is evaluated for one index only, which saves time and memory."""
     names = call.operands()
     if len(names) != 1 or not all(isinstance(need, bool) or need.stride(0) == 0 for need in call.needed.values()):
         return False
@@ -108,7 +108,8 @@ def _alike(call: OperatorCall) -> bool:
 
 
 def _plain(call: OperatorCall) -> dict[str, Any]:
-    """A copy of the node. For an embedding, it leaves out the options that change only the operator's derivative."""
+    """Returns a copy of the call's node. For an embedding, it leaves out the options that change only the operator's
+    derivative."""
     plain = {"args": list(call.node["args"])[:2], "kwargs": {}} if call.kind == "embedding" else {}
     return {**call.node, **plain}
 
@@ -118,8 +119,8 @@ def _weights(result: torch.Tensor, need: Need) -> torch.Tensor:
 
 
 def _indices(call: OperatorCall, name: str) -> Need:
-    """The needed elements of the index operand `name`: those that select needed elements. True if this rule cannot tell
-    which they are."""
+    """Returns the needed elements of the index operand `name`: those that select needed elements of the result. True if
+    this rule cannot tell which they are."""
     alone = len(decisive(call.node, call.gates)) == 1 and list(references(call.node)).count(name) == 1
     if not alone or call.named("self", "weight") == name:
         return True
@@ -135,8 +136,8 @@ def _indices(call: OperatorCall, name: str) -> Need:
 
 
 def _along(mask: torch.Tensor, first: int, shape: tuple[int, ...]) -> Need:
-    """The needed elements of one index tensor of `shape`. `mask` has the needed elements of the result, in which the
-    dimensions of the index tensor begin at dimension `first`."""
+    """Returns the needed elements of one index tensor of `shape`, True if they cannot be told. `mask` has the needed
+    elements of the result, in which the dimensions of the index tensor begin at dimension `first`."""
     own = range(first, first + len(shape))
     read = any_over(mask, [dim for dim in range(mask.dim()) if dim not in own])
     return read.reshape(shape) if read.numel() == math.prod(shape) else True

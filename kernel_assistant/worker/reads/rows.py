@@ -13,13 +13,13 @@ def elementwise(call: OperatorCall) -> Needs:
 
 
 def others(call: OperatorCall) -> Needs:
-    """Rule of operators that use only the shape of their first operand, and read all other operands elementwise."""
+    """Rule of operators that use only the shape of their first operand: they read all other operands elementwise."""
     return {name: need for name, need in elementwise(call).items() if name != call.named("self")}
 
 
 def losses(call: OperatorCall) -> Needs:
-    """Rule of losses: without reduction they read elementwise, otherwise they read everything. The default reduction is
-    1, the mean.
+    """Rule of losses: without reduction they read elementwise, otherwise they read everything. Without the operand
+    `reduction` it is 1, the mean.
     """
     return call.everything() if call.numbers("reduction", [1]) != [0] else elementwise(call)
 
@@ -41,14 +41,16 @@ def rows(call: OperatorCall) -> Needs:
 
 
 def scan(call: OperatorCall) -> Needs:
-    """Rule of scans, such as cumsum: they read all elements from the beginning up to the last needed one."""
+    """Rule of scans, such as cumsum: along the dimension they read all elements from the beginning up to the last
+    needed one."""
     (dim,), mask = call.numbers("dim", [0]), call.mask()
     before = mask.flip(dim).to(torch.uint8).cummax(dim).values.flip(dim).bool() if mask.dim() else mask
     return dict.fromkeys(call.operands(), before)
 
 
 def last_dimensions(call: OperatorCall) -> Needs:
-    """Rule of norms over the last dimensions, whose shape is an operand."""
+    """Rule of norms over the last dimensions, such as layer norm, which have the shape of these dimensions as an
+    operand: they read whole rows of the input, and weights elementwise."""
     first, mask = call.named("input"), call.mask()
     dims = list(range(mask.dim() - len(call.numbers("normalized_shape", [])), mask.dim()))
     needs: Needs = {name: unbroadcast(mask, call.shapes[name]) for name in call.operands()}
@@ -56,8 +58,8 @@ def last_dimensions(call: OperatorCall) -> Needs:
 
 
 def groups(call: OperatorCall) -> Needs:
-    """Rule of norms that use the input's own statistics over groups of channels. If no number of groups is given, each
-    channel is a group.
+    """Rule of norms that use the input's own statistics over groups of channels: they read whole groups. If no number
+    of groups is given, each channel is a group.
     """
     mask = call.mask()
     if call.kind == "instance_norm" and not call.given("use_input_stats"):
@@ -69,8 +71,8 @@ def groups(call: OperatorCall) -> Needs:
 
 
 def channels(call: OperatorCall) -> Needs:
-    """Rule of operators that read their input elementwise, and other operands that have one element for each channel.
-    An operand of any other shape is read completely."""
+    """Rule of operators such as batch norm in inference: they read their input elementwise, and of operands with one
+    element for each channel those of needed channels. An operand of any other shape is read completely."""
     mask = call.mask()
     each = mask.transpose(0, 1).flatten(1).any(1) if mask.dim() > 1 else mask
     known = {call.shape: mask, tuple(each.shape): each}

@@ -1,4 +1,4 @@
-"""The rule of each operator: which elements of its operands it has to read for given elements of its results.
+"""The rule of each operator: which elements of its operands it has to read if given elements of its results are needed.
 
 An operator without a rule reads all of every operand. If a result is only partly needed, this overestimates the
 elements that have to be read, and a correct kernel would be called impossibly fast. So every operator that can leave
@@ -105,7 +105,8 @@ _ANYWHERE = frozenset(
 
 
 def reads(call: OperatorCall) -> Needs:
-    """The needed elements of each operand of a call, by name; operands that are not read may be missing."""
+    """Returns the needed elements of each operand of a call, by the operand's name: True for all, or a boolean mask of
+    its shape. Operands that are not read may be missing."""
     if call.kind in _ANYWHERE:
         return dict.fromkeys([name for name in call.operands() if name != call.named(*_LOOKED_UP)], True)
     if not (call.kind in PARTIAL or decisive(call.node, call.gates)) and all(
@@ -122,8 +123,8 @@ _LOOKED_UP = ("sorted_sequence", "boundaries", "input", "self")
 
 
 def gates(graph: Mapping[str, Any]) -> Gates:
-    """Two sets of names of values that have zeros at known positions. The first has booleans, buffers, constants and
-    values computed from these alone; the second has triangular, padded and masked values.
+    """Returns two sets of names of values that have zeros at known positions. The first has booleans, buffers,
+    constants and values computed from these alone; the second has triangular, padded and masked values.
 
     A zero in a floating-point input does not count: it is there by chance, and no kernel could rely on it.
     """

@@ -47,8 +47,8 @@ def spread(
     padding: list[int],
     dilation: list[int],
 ) -> torch.Tensor:
-    """A mask of the input positions in all windows whose results are needed. `sizes` are the input's last dimensions,
-    which are handled one after another.
+    """Returns a mask of the input positions in all windows whose results are needed according to `mask`. `sizes` are
+    the input's last dimensions, which are handled one after another; the four lists have one number for each of them.
     """
     outer = mask.shape[: mask.dim() - len(sizes)]
     mask = once(mask, len(outer))

@@ -15,9 +15,9 @@ STARTED_FILE = "started.json"
 
 
 def begin(folder: str, *, outermost: bool = False) -> None:
-    """Write a file that shows that the recorder was started in this process, and install the recorder when torch is
-    imported. If the folder cannot be written, do nothing. With `outermost`, only module calls that are not inside
-    another module's call are timed."""
+    """Begins to record this process into a subfolder of `folder`: writes a file that shows that it was started, and
+    installs the recorder once the program imports torch. Does nothing if the folder cannot be written. With
+    `outermost`, only module calls that are not inside another module's call are timed."""
     own = os.path.join(folder, str(os.getpid()))
     try:
         os.makedirs(own, mode=0o700)
@@ -29,7 +29,7 @@ def begin(folder: str, *, outermost: bool = False) -> None:
 
 
 class _TorchFinder(importlib.abc.MetaPathFinder):
-    """Finds torch as Python would, and installs the recorder after its import."""
+    """An import hook that finds torch as Python would, and installs the recorder after its import."""
 
     def __init__(self, folder: str, began: float, outermost: bool) -> None:
         self._folder, self._began, self._outermost = folder, began, outermost

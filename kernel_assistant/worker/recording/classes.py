@@ -45,9 +45,10 @@ class CallTimes:
 
 @dataclass
 class ClassTimes:
-    """Seconds of one class. docs/scan.md defines `inclusive`, `own` and `share`. `unserved` maps a reason to the part
-    of `share` in which applied kernels would not run for it. `first` is the part of `inclusive` that the first call of
-    each signature took."""
+    """Seconds of one class, under the names that docs/scan.md defines: `inclusive` (whole calls), `own` (without the
+    modules inside), `share` (`own` with torch.nn leaf modules inside), `products` (matrix products and convolutions in
+    `share`). `first` is the part of `inclusive` that the first call of each signature took. `unserved` maps a reason,
+    such as "autocast", to the part of `share` in which applied kernels would not run for it."""
 
     inclusive: float = 0.0
     first: float = 0.0
@@ -66,16 +67,17 @@ class ClassTimes:
             self.leave(reason, seconds)
 
     def leave(self, reason: str, seconds: float) -> None:
-        """Count seconds in which applied kernels would not run for this reason; does nothing if the reason is empty."""
+        """Adds `seconds` to the time in which applied kernels would not run for this reason; does nothing if the reason
+        is empty."""
         if reason:
             self.unserved[reason] = self.unserved.get(reason, 0.0) + seconds
 
 
 @dataclass
 class ObservedSignature:
-    """Calls of one configuration with equal signatures (`signature.py`). `sample` is the number of the file with their
-    saved inputs, -1 if there is none; `exact` says whether the file has the values, `refused` that saving failed;
-    `objects` describes the arguments that no kernel accepts."""
+    """Calls of one configuration with equal signatures (shapes, dtypes and plain arguments, `signature.py`). `sample`
+    is the number of the file with their saved inputs, -1 if there is none; `exact` says whether the file has the values
+    of all tensors, `refused` that saving failed; `objects` describes the arguments that no kernel accepts."""
 
     number: int
     text: str
@@ -95,15 +97,17 @@ class ObservedSignature:
         return self.phases.get(phase) or self.phases.setdefault(phase, CallTimes())
 
     def since(self, phase: int) -> CallTimes:
-        """The calls and seconds of phase number `phase` and all later phases together."""
+        """Returns the calls and seconds of phase number `phase` (a section of the program's run, `rounds.py`) and all
+        later phases together."""
         phases = [one for number, one in list(self.phases.items()) if number >= phase]
         return CallTimes(sum(one.calls for one in phases), sum(one.seconds for one in phases))
 
 
 @dataclass
 class ObservedConfiguration:
-    """Instances of a class with equal parameter shapes and plain attributes. `bytes` counts distinct parameters and
-    buffers."""
+    """The instances of a class that have equal parameter shapes and plain attributes. `bytes` counts distinct
+    parameters and buffers. `kept` says what was saved of them: "module", "init" (the constructor arguments) or "";
+    `refused` names what could not be saved, and `notes` say why."""
 
     number: int
     bytes: int
@@ -120,7 +124,8 @@ class ObservedConfiguration:
 
 @dataclass
 class ObservedClass:
-    """One class, with its times in each phase of the program (`rounds.py`)."""
+    """One class, with its times in each phase of the program (`rounds.py`). `callers` counts its calls by the class
+    that made them, `uncounted` those that exceed the limits on configurations and signatures."""
 
     number: int
     cls: type
@@ -138,7 +143,7 @@ class ObservedClass:
         return self.phases.get(phase) or self.phases.setdefault(phase, ClassTimes())
 
     def since(self, phase: int) -> ClassTimes:
-        """The times of phase number `phase` and all later phases together."""
+        """Returns the times of phase number `phase` (a section of the program's run) and all later phases together."""
         total = ClassTimes()
         for number, one in list(self.phases.items()):
             if number >= phase:
@@ -159,8 +164,8 @@ def describe(cls: type, number: int) -> ObservedClass:
 
 
 def configuration_key(module: torch.nn.Module) -> tuple[Key, int, str]:
-    """Returns a key that is equal for equal instances, the bytes of distinct parameters and buffers, and the device
-    type. Called once for each instance."""
+    """Returns a key that is equal for instances with equal parameter shapes and plain attributes, the bytes of distinct
+    parameters and buffers, and the device type ("" without tensors). Called once for each instance."""
     tensors = [*module.named_parameters(), *module.named_buffers()]
     dense = [tensor for _, tensor in tensors if tensor.layout is torch.strided and not _is_lazy(tensor)]
     shapes = tuple((name, _shape(tensor), tensor.dtype) for name, tensor in tensors)
@@ -177,8 +182,8 @@ def is_installed(path: str) -> bool:
 
 
 def _source(cls: type) -> str:
-    """The file of a class, "" if it has none. It is determined early, because the file of a script is not known any
-    more at exit.
+    """Returns the file of a class, "" if it has none. It is determined at the first call, because the file of a script
+    is not known any more at exit.
     """
     with contextlib.suppress(OSError, TypeError):
         return os.path.abspath(inspect.getsourcefile(cls) or "")
@@ -186,7 +191,8 @@ def _source(cls: type) -> str:
 
 
 def _attributes(module: torch.nn.Module) -> Key:
-    """The attributes that are numbers, strings or tuples of these, as they are at the first call of the instance."""
+    """Returns (name, values) of each attribute that is a number, a string, None, a dtype or a tuple of these, as they
+    are at the first call of the instance."""
     plain = (bool, int, float, str, type(None), torch.dtype)
     attributes = {name: value if isinstance(value, tuple) else (value,) for name, value in vars(module).items()}
     return tuple(

@@ -16,8 +16,8 @@ Note = Callable[[float], None]
 
 
 class CallClock:
-    """Times calls: `begin` goes before a call, `end` after it. `end` passes the call's seconds to `note`, on CUDA some
-    time later."""
+    """Times calls: `begin` goes before a call, `end` after it. `end` passes the call's seconds to the function `note`;
+    on CUDA that happens some time later, when the events have completed."""
 
     def __init__(self) -> None:
         self.events_used = 0
@@ -32,8 +32,9 @@ class CallClock:
         return self._record()
 
     def end(self, begun: Any, seconds: float, note: Note) -> None:
-        """End a call, for which `begin` returned `begun`. `seconds` is the time by the CPU's clock; it is used if
-        `begun` is None, that is, if no CUDA event was recorded."""
+        """Ends a call, for which `begin` returned `begun`. `note` is called with the call's seconds: `seconds`, the
+        time by the CPU's clock, if `begun` is None (no CUDA event was recorded), otherwise later with those between the
+        events."""
         if begun is None:
             note(seconds)
             return
@@ -43,7 +44,8 @@ class CallClock:
             self._read(wait_above=_MOST_WAITING)
 
     def mark(self, cuda: bool) -> Any:
-        """Record an event for `since`; None on the CPU. Unlike events of calls, it is not reused."""
+        """Records a CUDA event for `since` and returns it; None on the CPU. Unlike events of calls, it is not
+        reused."""
         if not cuda:
             return None
         event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -51,15 +53,15 @@ class CallClock:
         return event
 
     def since(self, mark: Any) -> float:
-        """Seconds on the device from the event `mark` to the end of the latest call whose events were read; 0 if the
-        two cannot be compared."""
+        """Returns the seconds on the device from the event `mark` to the end of the latest call whose events were read;
+        0 if the two cannot be compared."""
         newest = self._newest
         if mark is None or newest is None or mark.device != newest.device or not mark.query():
             return 0.0
         return float(mark.elapsed_time(newest)) * 1e-3
 
     def settle(self) -> None:
-        """Read all events, and wait for those that are not complete."""
+        """Reads the events of all calls, and waits for those that are not complete."""
         self._read(wait_above=0)
 
     def _read(self, wait_above: int) -> None:
@@ -80,7 +82,7 @@ class CallClock:
         self._free.setdefault(event.device.index, []).append(event)
 
     def _record(self) -> Any:
-        """Record an event on the current stream and return it. An event can only be reused on the device on which it
+        """Records an event on the current stream and returns it. An event can only be reused on the device on which it
         was first recorded."""
         free = self._free.get(torch.cuda.current_device())
         event: Any = free.pop() if free else torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Constructor arguments of live modules, read from the frames of their `__init__` while it runs."""
+"""Reads the constructor arguments of modules from the frames of their `__init__` while it runs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _MOST_FRAMES = 32
 
 
 class ByIdentity:
-    """A mapping from living objects to values. Objects are compared by identity, even if their class redefines
-    equality."""
+    """A mapping from living objects to values that does not keep the objects alive. Objects are compared by identity,
+    even if their class redefines equality; `get` returns None for an unknown one."""
 
     def __init__(self) -> None:
         self._held: dict[int, tuple[weakref.ref[Any], Any]] = {}
@@ -37,7 +37,7 @@ class Constructors:
         self._arguments = ByIdentity()
 
     def note(self, module: Any, frame: types.FrameType | None) -> None:
-        """Store the constructor arguments of `module`; `frame` is the caller of `nn.Module.__init__`. Never raises."""
+        """Stores the constructor arguments of `module`; `frame` is the caller of `nn.Module.__init__`. Never raises."""
         with contextlib.suppress(Exception):
             arguments = _arguments(module, frame)
             if arguments is not None:
@@ -49,8 +49,9 @@ class Constructors:
 
 
 def _arguments(module: Any, frame: types.FrameType | None) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """(args, kwargs) of the class's own `__init__`, read from its frame while it calls its parent's `__init__`; None if
-    the frame is not found or the arguments contain tensors or modules."""
+    """Returns (args, kwargs) of the class's own `__init__`, read from its frame while it calls its parent's `__init__`;
+    None if the frame is not found or the arguments contain tensors or modules. `frame` is the caller of
+    `nn.Module.__init__`."""
     function = inspect.unwrap(type(module).__init__)
     wanted = getattr(function, "__code__", None)
     for _ in range(_MOST_FRAMES):
@@ -89,5 +90,6 @@ def _is_heavy(value: Any) -> bool:
 
 
 def _copied(value: Any) -> Any:
-    """A copy of a container, which the program may change after the call; its elements are not copied."""
+    """Returns a shallow copy of a list, dict or set, which the program may change after the call; other values as they
+    are."""
     return value.copy() if type(value) in (list, dict, set) else value

@@ -11,9 +11,9 @@ from .rounds import OutermostCalls
 
 
 class CallFrame:
-    """One running call; `above` is the recorded call around it, if any. `began` and `overhead` are in seconds of the
-    CPU's clock; `begun` is what `CallClock.begin` returned; `inside` says whether a call of the same class is around
-    it."""
+    """One running call of `module`; `above` is the recorded call around it, if any. `began` and `overhead` (time of the
+    recorder itself within the call) are in seconds of the CPU's clock; `begun` is what `CallClock.begin` returned;
+    `inside` says whether a call of the same class is around it; `target` is the class to which its time counts."""
 
     __slots__ = (
         "above",
@@ -49,7 +49,8 @@ class CallFrame:
 
 
 def not_eager(module: Any) -> str:
-    """The reason why a call of `module` is not recorded, such as "torch.compile"; "" if it is recorded."""
+    """Returns the reason why a call of `module` is not recorded as a normal eager call, such as "torch.compile"; "" if
+    it is one."""
     cls = type(module)
     if cls.__name__ == "OptimizedModule" or module.__dict__.get("_compiled_call_impl") is not None:
         return "torch.compile"

@@ -1,4 +1,4 @@
-"""Replaces `Module.__call__`, `Module.__init__` and `os._exit` to record calls, and decides when to write."""
+"""Replaces `Module.__call__`, `Module.__init__` and `os._exit` to record calls and to write the recording at exit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from .recorder import Recorder
 
 
 def install(folder: str, began: float, *, outermost: bool = False) -> Recorder:
-    """Begin to record into `folder`; `began` is the process' first `time.perf_counter()`."""
+    """Installs a recorder that writes to `folder`, and returns it. `began` is the first `time.perf_counter()` of the
+    process. With `outermost`, only calls that are not inside another module's call are timed."""
     recorder = Recorder(folder, began, outermost=outermost)
     _replace_call(recorder)
     if not outermost:
@@ -75,7 +76,7 @@ def _replace_exit(recorder: Recorder) -> None:
 
 
 def _hide_from_compiler() -> None:
-    """Make torch.compile skip every function of this package that runs between two compiled graphs."""
+    """Makes torch.compile skip every function of this package that runs between two compiled graphs."""
     package = __name__.rpartition(".")[0]
     for name, module in list(sys.modules.items()):
         if name == package or name.startswith(package + "."):
@@ -87,7 +88,7 @@ def _hide_from_compiler() -> None:
 
 
 def _mark(code: types.CodeType) -> None:
-    """Have torch.compile skip `code` and the functions inside it."""
+    """Makes torch.compile skip `code` and the functions inside it."""
     _skip(code)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -95,8 +96,8 @@ def _mark(code: types.CodeType) -> None:
 
 
 def _skip(code: types.CodeType) -> None:
-    """Mark `code` to be skipped, as `torch._dynamo` marks its own helpers, without importing it. If torch has no
-    function for that, nothing is marked."""
+    """Marks `code` to be skipped by torch.compile, as `torch._dynamo` marks its own helpers, without importing it. If
+    torch has no function for that, nothing is marked."""
     from torch._C._dynamo import eval_frame
 
     set_strategy = getattr(eval_frame, "set_code_exec_strategy", None)

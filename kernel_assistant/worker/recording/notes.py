@@ -1,4 +1,5 @@
-"""Adds the seconds of a call to the times of classes once they are known; on CUDA that is some time after the call."""
+"""Makes the functions that add the seconds of a call to the times of classes once they are known; on CUDA that is some
+time after the call."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from .frame import CallFrame
 
 
 def call_note(frame: CallFrame, lock: threading.RLock) -> Note:
-    """Returns a function that adds the seconds of a call to its class, and subtracts them from the own time of the
-    class whose call is around it."""
+    """Returns a function that adds the seconds of a call to the times of its class, and subtracts them from the own
+    time of the class whose call is around it."""
     cls, phase, above = frame.cls, frame.phase, frame.above
     times, target = cls.at(phase), frame.target.at(phase)
     parent = None if above is None else above.cls.at(above.phase)
@@ -41,8 +42,8 @@ def call_note(frame: CallFrame, lock: threading.RLock) -> Note:
 
 
 def gap_note(around: list[CallFrame], lock: threading.RLock) -> Note:
-    """Returns a function that subtracts seconds in which inputs were saved from the times of the calls in `around`.
-    These calls were running at that time; the innermost is first."""
+    """Returns a function that subtracts the seconds in which inputs were saved from the times of the calls in `around`.
+    These calls were running meanwhile; the innermost is first."""
     inner, outer = around[0], around[-1]
 
     def note(seconds: float) -> None:

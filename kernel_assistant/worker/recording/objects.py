@@ -1,4 +1,4 @@
-"""Names the arguments that no kernel accepts, such as caches and other objects, with their classes."""
+"""Names the arguments of a call that no kernel accepts, such as caches and other objects, with their classes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ MOST = 4
 
 
 def objects_of(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, ...]:
-    """A text such as `past_key_values is a DynamicCache` for each argument that no kernel accepts, up to `MOST`."""
+    """Returns a text such as `past_key_values is a DynamicCache` for each argument that no kernel accepts; at most
+    `MOST` texts."""
     objects = dict.fromkeys(
         f"{name}{path} is a {kind}"
         for name, value in (*_positional(type(module), args), *kwargs.items())
@@ -26,7 +27,8 @@ def objects_of(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tu
 
 
 def _positional(cls: type, args: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
-    """Each value with the name of its parameter; those of `*args` with their index."""
+    """Yields (name of the parameter of `forward`, value) for each positional argument; "argument INDEX" is the name of
+    those in `*args`."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = list(inspect.signature(cls.forward).parameters.values())[1:]  # type: ignore[attr-defined]
     names = [one.name for one in parameters if one.kind in kinds]

@@ -44,11 +44,11 @@ class _Thread(threading.local):
 
 
 class Recorder:
-    """The recorder of one process. `enter` is called before and `leave` after each call; `end` writes for the last
-    time.
+    """The recorder of one process. `enter` is called before and `leave` after each call of a module; `end` writes the
+    recording for the last time.
 
     With `outermost` it times only calls that are not inside another module's call, compiled ones included, and keeps no
-    inputs.
+    inputs. `began` is the first `time.perf_counter()` of the process.
     """
 
     def __init__(self, folder: str, began: float, *, outermost: bool = False) -> None:
@@ -77,7 +77,7 @@ class Recorder:
         self._write_at = now() + _FIRST_WRITE_S
 
     def enter(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallFrame | None:
-        """Begin a call. Returns its frame, which `leave` takes, or None if the call is not recorded."""
+        """Begins a call. Returns its frame, which `leave` takes, or None if the call is not recorded. Never raises."""
         thread = self._thread
         if thread.busy or (thread.top is not None and (self.outermost or thread.top.compiled)):
             return None
@@ -96,7 +96,8 @@ class Recorder:
             thread.busy = False
 
     def leave(self, frame: CallFrame, result: Any) -> None:
-        """End a call; `result` is None if the call raised an error."""
+        """Ends a call, for which `enter` returned `frame`; `result` is None if the call raised an error. Never
+        raises."""
         ended = now()
         thread = self._thread
         thread.top, thread.busy = frame.above, True
@@ -119,14 +120,15 @@ class Recorder:
             thread.busy = False
 
     def end(self, how: str) -> None:
-        """Write for the last time; later calls are not recorded."""
+        """Writes the recording for the last time; later calls are not recorded. `how` says how the program ended, such
+        as "exit"."""
         if self.active and os.getpid() == self._owner:
             self.ended = how
             self._write(wait=True)
             self.active = False
 
     def stop(self) -> None:
-        """Stop recording in a forked child, whose calls are not part of this recording."""
+        """Stops recording in a forked child, whose calls are not part of this recording."""
         self.active = False
 
     def _eager_frame(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallFrame | None:
@@ -179,8 +181,8 @@ class Recorder:
         return frame
 
     def _compiled_frame(self, module: Any) -> CallFrame:
-        """A frame for a call that torch.compile runs: it marks all calls inside as compiled, and is not
-        timed itself."""
+        """Returns a frame for a call that torch.compile runs: it marks all calls inside as compiled, and is not timed
+        itself."""
         if self._compiled_modules.get(module) is None:
             self._compiled_modules.put(module, True)
             self.compiled |= _file_and_class({type(one) for one in module.modules()})
@@ -189,8 +191,8 @@ class Recorder:
         return frame
 
     def _note_scripted(self, module: Any) -> None:
-        """Note the classes that `torch.jit.script` compiled; a module that was traced or loaded does not know its
-        class."""
+        """Notes the classes that `torch.jit.script` compiled. Of a module that was traced or loaded, torch does not
+        know the class."""
         if isinstance(module, torch.jit.ScriptModule) and self._scripted_modules.get(module) is None:
             self._scripted_modules.put(module, True)
             python_classes = [
@@ -200,8 +202,9 @@ class Recorder:
             self.scripted |= _file_and_class({one for one in classes if not one.__module__.startswith("torch.")})
 
     def _recognise(self, frame: CallFrame, args: tuple[Any, ...], kwargs: dict[str, Any], folded: bool) -> None:
-        """Determine the configuration and the signature of a call, and save its inputs unless they are saved already,
-        `folded` is set (the call counts for the class that calls it) or the class is a container."""
+        """Determines the configuration and the signature of a call, and saves its inputs. It does not save them if they
+        are saved already, if the class is a container, or if `folded` is set: then the call's time counts for the class
+        that calls it."""
         configuration = self._configuration(frame.cls, frame.module)
         reader = Reader()
         key = (reader.key(args), reader.key(kwargs), bool(frame.module.training))
@@ -277,8 +280,8 @@ class Recorder:
             self._aside(begun, frame.above)
 
     def _aside(self, begun: Any, above: CallFrame | None) -> None:
-        """Subtract the time of saving inputs from the calls `above` and all calls around it. This corrects their times
-        on the device; their CPU times are corrected by `CallFrame.overhead`."""
+        """Subtracts the time of saving inputs, since the clock's `begun`, from the call `above` and all calls around
+        it. This corrects their times on the device; their CPU times are corrected by `CallFrame.overhead`."""
         around: list[CallFrame] = []
         while above is not None:
             if above.begun is not None:
@@ -301,7 +304,7 @@ class Recorder:
             self._give_up()
 
     def _give_up(self) -> None:
-        """Stop recording for good, and write what was counted so far with the reason."""
+        """Stops recording for good after an error of ours, and writes what was counted so far with the error."""
         self.active = False
         error = traceback.format_exc()
         self.failure = error.strip().splitlines()[-1]
@@ -312,7 +315,7 @@ class Recorder:
 
 
 def _file_and_class(classes: set[type]) -> set[str]:
-    """The names FILE:CLASS of those classes that are defined in a file."""
+    """Returns the names FILE:CLASS of the `classes` that are defined in a file."""
     return {f"{one.path}:{one.cls.__qualname__}" for one in (describe(cls, -1) for cls in classes) if one.path}
 
 

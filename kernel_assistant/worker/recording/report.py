@@ -20,8 +20,8 @@ FILE = "recording.json"
 
 
 def write(recorder: Recorder) -> None:
-    """Replace `recording.json` with the current state. If the program has a loop, the seconds of classes are those from
-    the second round of the loop on, otherwise those of all calls."""
+    """Replaces `recording.json` with the present state. If the program has a loop (three or more outermost calls of one
+    module), the seconds of classes are those from the loop's second round on, otherwise those of all calls."""
     classes = [cls for cls in list(recorder.classes.values()) if cls.calls]
     rounds, loop = recorder.rounds, recorder.rounds.loop
     phase = loop.looped_from if loop else 0
@@ -112,7 +112,7 @@ def _device(recorder: Recorder) -> str:
 
 
 def _own_folders() -> list[str]:
-    """The folders of the program's import path, without those of installed packages: a worker under the same
+    """Returns the folders of the program's import path, without those of installed packages: a worker under the same
     interpreter has these anyway."""
     entries = [os.path.abspath(entry) for entry in sys.path]
     return [entry for entry in dict.fromkeys(entries) if os.path.isdir(entry) and not is_installed(entry + os.sep)]

@@ -1,8 +1,8 @@
-"""Finds the loop of a program and the moment at which its second round begins.
+"""Finds the loop of a program (repeated calls of one module) and the moment at which its second round begins.
 
-A phase of the program begins with its first call of a module, and with the second outermost call of each instance.
-Times are counted for each phase, so that the warm-up before a loop's second round can be left out once the loop is
-known.
+A phase, a section of the program's run, begins with the program's first call of a module, and with the second outermost
+call (inside no other module's call) of each instance. Times are counted for each phase, so that the warm-up before a
+loop's second round can be left out once the loop is known.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ MOST = 16
 
 @dataclass
 class OutermostCalls:
-    """The calls of one instance that are not inside another module's call. `looped_from` is the number of the phase
-    that began with its second call, 0 if there was none; `second` and `last` are the times of its second and its last
-    call, by the CPU's clock."""
+    """The calls of one module instance that are not inside another module's call. `looped_from` is the number of the
+    phase that began with its second call, 0 if there was none; `second` and `last` are the times at which its second
+    and its last call began, by the CPU's clock."""
 
     name: str
     calls: int = 0
@@ -35,8 +35,8 @@ class OutermostCalls:
 
 @dataclass(frozen=True)
 class PhaseStart:
-    """The beginning of a phase: its time by the CPU's clock, the seconds that the recorder itself had used until then,
-    and a CUDA event (None on the CPU)."""
+    """The beginning of a phase (a section of the program's run): its time by the CPU's clock, the seconds that the
+    recorder itself had used until then, and a CUDA event (None on the CPU)."""
 
     moment: float
     overhead: float
@@ -44,7 +44,7 @@ class PhaseStart:
 
 
 class Rounds:
-    """Follows the phases of a program. `enter` is called before each outermost call, `leave` after each call."""
+    """Divides a program's run into phases. `enter` is called before each outermost call, `leave` after each call."""
 
     def __init__(self, clock: CallClock) -> None:
         self.starts: list[PhaseStart] = []
@@ -61,8 +61,8 @@ class Rounds:
     @property
     def loop(self) -> OutermostCalls | None:
         """The record of the instance whose outermost calls took most time; None if it was called too few times for a
-        loop. A program that loops over several models one after another has no loop either: the earlier loops would be
-        left out as a warm-up."""
+        loop. None also for a program that loops over several models one after another, because the earlier loops would
+        be left out as a warm-up."""
         longest = max(self._instances, key=lambda one: one.seconds, default=None)
         if longest is None or longest.calls < LOOP:
             return None
@@ -70,8 +70,9 @@ class Rounds:
         return None if any(over) else longest
 
     def enter(self, module: Any, moment: float, overhead: float, *, cuda: bool) -> OutermostCalls:
-        """Count an outermost call that began at `moment` (seconds of the CPU's clock) and assign it to the current
-        `phase`. `overhead` is the recorder's own time in seconds until then."""
+        """Counts an outermost call of `module` that began at `moment` (seconds of the CPU's clock), and begins a new
+        phase if the call does. Returns the record of the instance. `overhead` is the recorder's own time in seconds
+        until then."""
         calls: OutermostCalls | None = self._known.get(module)
         if calls is None:
             calls = OutermostCalls(type(module).__name__)
@@ -89,8 +90,8 @@ class Rounds:
         self._last, self._overhead = moment, overhead
 
     def span(self, phase: int) -> float:
-        """Seconds from the beginning of a phase to the end of the last call, minus the time that the recorder itself
-        took. On CUDA the last call ends when the device has finished it."""
+        """Returns the seconds from the beginning of a phase to the end of the last call, minus the time that the
+        recorder itself took. On CUDA the last call ends when the device has finished it."""
         if phase >= len(self.starts):
             return 0.0
         start = self.starts[phase]

@@ -29,11 +29,12 @@ _STATISTICS_ELEMENTS = 1 << 20
 
 
 class TooLargeError(Exception):
-    """The file being written would exceed its limit."""
+    """Raised while a file is written, when it would exceed its limit."""
 
 
 class Samples:
-    """Files below `folder`, one subfolder for each configuration of a class."""
+    """Saves modules and inputs to files below `folder`, in one subfolder for each configuration of a class. `bytes` is
+    the total so far."""
 
     def __init__(self, folder: str, constructors: Constructors) -> None:
         self._folder, self._constructors = folder, constructors
@@ -47,8 +48,9 @@ class Samples:
         call: tuple[tuple[Any, ...], dict[str, Any]],
         matters: bool,
     ) -> None:
-        """Save the arguments of a call before it runs. Tensors that are too large are saved as a description of their
-        values."""
+        """Saves `call`, the (args, kwargs) of a call before it runs, if there is room, and sets `sample` and `exact`
+        (or `refused`) of the signature. If a class takes a considerable share of the time (`matters`), larger tensors
+        are saved with their values; other large ones are saved as a description of their values."""
         exact = signature.input_bytes <= (LARGE_CALL if matters else SMALL)
         if signature.refused or (signature.sample >= 0 and (signature.exact or not exact)):
             return
@@ -62,8 +64,8 @@ class Samples:
             signature.refused = True
 
     def keep_module(self, cls: ObservedClass, configuration: ObservedConfiguration, module: Any, matters: bool) -> None:
-        """Save the module, or its constructor arguments if it cannot be pickled or exceeds the limit that applies to
-        its class at present."""
+        """Saves the module, or its constructor arguments if it cannot be pickled or exceeds the limit for its class at
+        present (higher if the class `matters`). Notes in `configuration` what was saved and what failed."""
         if configuration.kept == "module" or "module" in configuration.refused:
             return
         if configuration.bytes <= (LARGE_MODULE if matters else SMALL):
@@ -84,7 +86,8 @@ class Samples:
     def _keep(
         self, cls: ObservedClass, configuration: ObservedConfiguration, name: str, value: Any, *, exact: bool | None
     ) -> bool:
-        """Write one file and return whether that succeeded; if not, note the reason in the configuration."""
+        """Writes one file and returns whether that succeeded; if not, notes the reason in the configuration. `exact` is
+        None for a module, else whether all tensors are saved with their values."""
         folder = os.path.join(self._folder, folder_name(cls, configuration))
         try:
             if not os.path.isdir(folder):
@@ -107,13 +110,13 @@ def folder_name(cls: ObservedClass, configuration: ObservedConfiguration) -> str
 
 
 def main_file() -> str:
-    """The file that runs as `__main__`, "" if there is none."""
+    """Returns the file that runs as `__main__`, "" if there is none."""
     path = getattr(sys.modules.get("__main__"), "__file__", None)
     return os.path.abspath(path) if path else ""
 
 
 def write_file(path: str, content: bytes) -> None:
-    """Write a file completely or not at all; only the user can read it."""
+    """Writes a file completely or not at all; only the user can read it."""
     draft = f"{path}.new"
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(content)
@@ -121,7 +124,8 @@ def write_file(path: str, content: bytes) -> None:
 
 
 def compact(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy on the CPU with the same shape and strides, without unused parts of a shared storage."""
+    """Returns a copy on the CPU with the same shape and strides. Of a storage that other tensors share, only the part
+    that the tensor spans is copied."""
     tensor = tensor.detach().resolve_conj().resolve_neg()
     shape = [1 if stride == 0 and size else size for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
     part = tensor[tuple(slice(0, size) for size in shape)] if shape != list(tensor.shape) else tensor
@@ -133,7 +137,8 @@ def compact(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def statistics(tensor: torch.Tensor) -> dict[str, Any]:
-    """Describes a large tensor by plain values, among them statistics that are computed from a part of its elements."""
+    """Returns a dict that describes a large tensor: shape, strides, dtype, and lowest, highest, mean and standard
+    deviation of a part of its elements."""
     tensor = tensor.detach()
     described: dict[str, Any] = {
         "shape": list(tensor.shape),
@@ -157,19 +162,20 @@ def statistics(tensor: torch.Tensor) -> dict[str, Any]:
 
 
 def held(tensor: torch.Tensor) -> torch.Tensor:
-    """A mark around each saved tensor of a call. A saved file refers to this function by its name; the reader
-    (user_module/recorded.py) defines its own `held`."""
+    """Returns `tensor`. Each saved tensor of a call is wrapped in a call of this function: a saved file refers to it by
+    its name, and the reader (user_module/recorded.py) defines its own `held`."""
     return tensor
 
 
 def drawn(described: dict[str, Any]) -> torch.Tensor:
-    """Replaces a tensor that was too large to save. A saved file refers to this function by its name; the reader
-    (user_module/recorded.py) defines its own `drawn`."""
+    """Stands for a tensor that was too large to save, and must not be called here. A saved file refers to this function
+    by its name; the reader (user_module/recorded.py) defines its own `drawn`, which draws random values."""
     raise NotImplementedError("only the worker draws inputs")
 
 
 def _save(path: str, value: Any, exact: bool | None, limit: int) -> int:
-    """Write one file completely or not at all; returns its bytes. Raises TooLargeError, and what pickling raises."""
+    """Writes `value` with `torch.save` completely or not at all; returns the file's bytes. `exact` is None to pickle as
+    usual, else it goes to `_pickling`. Raises TooLargeError beyond `limit` bytes, and what pickling raises."""
     draft = f"{path}.new"
     pickling = pickle if exact is None else _pickling(exact)
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
@@ -188,8 +194,8 @@ def _save(path: str, value: Any, exact: bool | None, limit: int) -> int:
 
 
 def _pickling(exact: bool) -> Any:
-    """A pickle module for `torch.save`. It writes tensors as `compact` returns them; unless `exact`, large tensors are
-    replaced by their statistics."""
+    """Returns a pickle module for `torch.save`. It writes tensors as `compact` returns them; unless `exact`, it
+    replaces large tensors by their statistics."""
 
     class Pickler(pickle.Pickler):
         own: dict[int, torch.Tensor] = {}

@@ -1,4 +1,5 @@
-"""Distinguishes calls by structure, shapes, strides, dtypes, devices and plain values of their arguments."""
+"""Distinguishes calls by their signatures: structure, shapes, strides, dtypes, devices and plain values of the
+arguments."""
 
 from __future__ import annotations
 
@@ -36,8 +37,8 @@ class Reader:
         self.gradient = False
 
     def key(self, value: Any, depth: int = 0) -> Key:
-        """A key that depends on the structure of `value`, its plain values, and the shapes, strides, dtypes and devices
-        of its tensors, but not on the numbers in the tensors."""
+        """Returns a hashable key that depends on the structure of `value`, its plain values, and the shapes, strides,
+        dtypes and devices of its tensors, but not on the numbers in the tensors."""
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
         if isinstance(value, _PLAIN):
@@ -68,7 +69,7 @@ class Reader:
 
 
 def spanned_bytes(tensor: torch.Tensor) -> int:
-    """Bytes of the distinct elements: an expanded dimension counts as one element."""
+    """Returns the bytes of the distinct elements: an expanded dimension (stride 0) counts as one element."""
     if 0 in tensor.stride():
         sizes = [size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride or not size]
         return math.prod(sizes) * tensor.element_size()
@@ -76,14 +77,14 @@ def spanned_bytes(tensor: torch.Tensor) -> int:
 
 
 def text(key: Key) -> str:
-    """A key as readable text: `(f32[8, 128], None, {mask: b1[8]})`, shortened."""
+    """Returns a key as readable text, such as `(f32[8, 128], None, {mask: b1[8]})`, cut after 160 characters."""
     full_text = _text(key)
     return full_text if len(full_text) <= _MOST_TEXT else full_text[: _MOST_TEXT - 1] + "…"
 
 
 def kind(key: Key) -> Key:
-    """The key with each tensor's sizes replaced by its memory order: calls of equal kind may become workloads of one
-    task."""
+    """Returns the key with each tensor's sizes and strides replaced by the order of its dimensions in memory. Calls of
+    equal kind may become workloads (sets of shapes) of one task."""
     if _is_tensor(key):
         return (key[0], _order(key[1], key[2]), key[3], key[4])
     return tuple(kind(item) if isinstance(item, tuple) else item for item in key) if isinstance(key, tuple) else key
@@ -118,9 +119,9 @@ def _class_of(tensor: torch.Tensor) -> str:
 
 
 def _order(shape: tuple[int, ...], strides: tuple[int, ...]) -> Key:
-    """A key for the order of a tensor's dimensions in memory. Without gaps and overlaps it is the number of dimensions,
-    followed, unless the tensor is contiguous, by the dimensions from the outermost to the innermost; otherwise it is
-    the strides. Dimensions of size 1 do not count."""
+    """Returns a key for the order of a tensor's dimensions in memory. Without gaps and overlaps it is the number of
+    dimensions, followed, unless the tensor is contiguous, by the dimensions from the outermost to the innermost;
+    otherwise it is the strides. Dimensions of size 1 do not count."""
     order = tuple(sorted(range(len(shape)), key=lambda dim: (shape[dim] == 1, -strides[dim], dim)))
     real = [dim for dim in order if shape[dim] != 1]
     dense = tuple(strides[dim] for dim in real) == _contiguous(tuple(shape[dim] for dim in real))

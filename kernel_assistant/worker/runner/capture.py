@@ -21,8 +21,8 @@ _capturing = threading.Lock()
 
 
 class CapturedCalls:
-    """A CUDA graph of the work that `work(stream)` launches on the driver's own stream. Raises CudaError if some of it
-    cannot be captured; the stream is usable afterwards."""
+    """A CUDA graph of the work that `work(stream)` launches on the driver's own stream, captured at once. Raises
+    CudaError if some of it cannot be captured; the stream is usable afterwards."""
 
     def __init__(self, driver: Driver, work: Callable[[int], object]) -> None:
         self._driver, self._stream, self._executable = driver, driver.stream, c_void_p()
@@ -48,7 +48,7 @@ class CapturedCalls:
 
 
 def captured(driver: Driver, work: Callable[[int], object]) -> CapturedCalls | None:
-    """The CUDA graph of the work that `work(stream)` launches; None if the driver (before CUDA 12) or a library
+    """Returns the CUDA graph of the work that `work(stream)` launches; None if the driver (before CUDA 12) or a library
     refuses."""
     try:
         return CapturedCalls(driver, work)
@@ -57,8 +57,8 @@ def captured(driver: Driver, work: Callable[[int], object]) -> CapturedCalls | N
 
 
 def captured_graph(driver: Driver, work: Callable[[int], object]) -> c_void_p:
-    """The graph, not yet instantiated, of the work that `work(stream)` launches on the driver's own stream. The caller
-    destroys it. Raises CudaError."""
+    """Returns the CUDA graph, not yet instantiated, of the work that `work(stream)` launches on the driver's own
+    stream. The caller destroys it. Raises CudaError."""
     graph, stream = c_void_p(), c_void_p(driver.stream)
     with _capturing:
         driver.check("cuStreamBeginCapture_v2", stream, c_int(RELAXED))
@@ -75,7 +75,7 @@ def captured_graph(driver: Driver, work: Callable[[int], object]) -> c_void_p:
 
 
 def capturing(driver: Driver, stream: int) -> bool:
-    """Whether this stream is being captured: a graph cannot be launched during a capture. True if the driver cannot
-    tell."""
+    """Whether the stream with this handle is being captured: a graph cannot be launched during a capture. True if the
+    driver cannot tell."""
     status = c_int()
     return bool(driver.lib.cuStreamIsCapturing(c_void_p(stream), byref(status)) or status.value)

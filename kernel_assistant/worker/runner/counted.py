@@ -20,8 +20,8 @@ _FLOATS = ("f64", "f32", "bf16", "f16")
 
 
 def main(folder: str) -> int:
-    """Run `prepare` if the plan has it, then the launches once; returns the exit status 0. Raises CudaError and
-    PlanError."""
+    """Runs the plan in `folder` once, for a profiler: its list `prepare`, if it has one, then its launches. Returns the
+    exit status 0. Raises CudaError and PlanError."""
     with open(os.path.join(folder, "plan.json"), encoding="utf-8") as file:
         wanted = json.load(file)
     plan, dims = wanted["plan"], wanted["dims"]

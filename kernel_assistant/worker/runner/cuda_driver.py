@@ -1,7 +1,6 @@
-"""The few calls of the CUDA driver API that a runner needs, through ctypes. Standard library only.
+"""Wraps the few calls of the CUDA driver API that a runner needs, through ctypes. Standard library only.
 
-The functions are named as in the driver. A failed call raises CudaError with the driver's own name for the failure.
-"""
+The functions are named as in the driver. A failed call raises CudaError with the driver's own name for the failure."""
 
 from __future__ import annotations
 
@@ -17,8 +16,8 @@ NON_BLOCKING = 1
 
 
 class CudaError(RuntimeError):
-    """A driver call failed. `code` is the CUresult. Most errors are sticky: the context stays unusable, and the process
-    must end."""
+    """A call of the CUDA driver, cuBLASLt or cuDNN failed. `code` is the CUresult, or the library's status. Most errors
+    of the driver are sticky: the context stays unusable, and the process must end."""
 
     def __init__(self, call: str, code: int, name: str) -> None:
         super().__init__(f"{call}: {name}")
@@ -27,7 +26,8 @@ class CudaError(RuntimeError):
 
 
 class Driver:
-    """libcuda, initialised, with the primary context of one device current on this thread."""
+    """The CUDA driver library, initialised. Makes the primary context of GPU number `device` current on this thread.
+    Raises CudaError."""
 
     def __init__(self, device: int = 0) -> None:
         try:
@@ -44,19 +44,20 @@ class Driver:
 
     @cached_property
     def stream(self) -> int:
-        """The handle of a stream that does not wait for the default stream, made at first use."""
+        """Returns the handle of a stream that does not wait for the default stream, made at first use."""
         return self.new_stream()
 
     @cached_property
     def device_name(self) -> str:
-        """The device's name and the version of the driver, such as "NVIDIA H200, driver 13000"."""
+        """Returns the GPU's name and the version of the driver, such as "NVIDIA H200, driver 13000"."""
         name, version = ctypes.create_string_buffer(256), c_int()
         self.check("cuDeviceGetName", name, c_int(len(name)), self.device)
         self.check("cuDriverGetVersion", byref(version))
         return f"{name.value.decode(errors='replace')}, driver {version.value}"
 
     def new_stream(self) -> int:
-        """A new stream that does not wait for the default stream. The caller ends it with `end_stream`."""
+        """Returns the handle of a new stream that does not wait for the default stream. The caller ends it with
+        `end_stream`."""
         stream = c_void_p()
         self.check("cuStreamCreate", byref(stream), c_uint(NON_BLOCKING))
         return stream.value or 0
@@ -79,7 +80,7 @@ class Driver:
         raise CudaError(call, code, (name.value or b"unknown error").decode())
 
     def synchronize(self) -> None:
-        """Wait for everything on the device: any stream, any context-wide work."""
+        """Waits until all work in the current context is done, on every stream. Raises CudaError."""
         self.check("cuCtxSynchronize")
 
     def allocate(self, size: int) -> int:
@@ -107,17 +108,17 @@ class Driver:
         return function
 
     def allow_shared(self, function: c_void_p, size: int) -> None:
-        """Raise the dynamic shared memory limit of a function to `size` bytes."""
+        """Raises the limit of a kernel's dynamic shared memory to `size` bytes."""
         self.check("cuFuncSetAttribute", function, c_int(MAX_DYNAMIC_SHARED), c_int(size))
 
     def allow_large_clusters(self, function: c_void_p) -> None:
-        """Permit clusters of 16 blocks. Devices before compute capability 9.0 have no clusters: there the driver
-        refuses, which is ignored."""
+        """Permits clusters of 16 thread blocks for a kernel. Devices before compute capability 9.0 have no clusters:
+        there the driver refuses, which is ignored."""
         self.lib.cuFuncSetAttribute(function, c_int(NON_PORTABLE_CLUSTER), c_int(1))
 
 
 class Events:
-    """A pair of timing events on the default stream. Milliseconds, resolution about 0.5 µs."""
+    """A pair of CUDA events, `begin` and `end`, to time work on a stream, with a resolution of about 0.5 µs."""
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
@@ -136,7 +137,8 @@ class Events:
 
 
 def pointer_array(words: ctypes.Array[c_uint64]) -> ctypes.Array[c_void_p]:
-    """The array `kernelParams` of cuLaunchKernel for a kernel whose only argument is the struct `words`."""
+    """Returns the array `kernelParams` of cuLaunchKernel for a kernel whose only argument is the struct `words`. The
+    caller keeps `words` alive."""
     return (c_void_p * 1)(ctypes.addressof(words))
 
 

@@ -1,9 +1,8 @@
-"""Executes launch plans: a C function per launch on the CPU, `cuLaunchKernel` or a library call on CUDA.
+"""Runs the launches of a plan: a C function for each launch on the CPU, `cuLaunchKernel` or a library call on CUDA.
 
 Standard library only, except for plans with residual calls, which need torch.
 
-Applied packages carry a copy of this file, so the code that was timed is the code that users run.
-"""
+Applied packages carry a copy of this file, so the code that was timed is the code that users run."""
 
 from __future__ import annotations
 
@@ -30,7 +29,8 @@ EVERY, KERNELS, LIBRARIES, RESIDUAL = "every", "kernels", "libraries", "residual
 
 
 class CpuModule:
-    """A shared object with `void SYM(const SYM_args*)` launchers."""
+    """A loaded shared object, with one launcher `void SYM(const SYM_args*)` for each kernel. Loads an OpenMP runtime
+    first."""
 
     device = "cpu"
 
@@ -54,7 +54,8 @@ class CpuModule:
 
 
 class CudaModule:
-    """A cubin with `__global__ void SYM(SYM_args)` kernels, and the libraries that a plan may call."""
+    """A loaded cubin with kernels `__global__ void SYM(SYM_args)`, and the libraries (cuBLASLt, cuDNN) that a plan may
+    call."""
 
     def __init__(self, driver: Driver, image: bytes, libraries: Libraries | None = None) -> None:
         self.driver = driver
@@ -63,7 +64,7 @@ class CudaModule:
         self._module = driver.load_module(image)
 
     def choose(self, launch: plans.BoundLibraryCall) -> ChosenAlgorithm:
-        """The algorithm of a library launch. Raises LibraryError or CudaError."""
+        """Returns the algorithm for a library launch. Raises LibraryError or CudaError."""
         return self._libraries.bind(launch)
 
     def prepare(self, launch: plans.BoundLaunch) -> PreparedLaunch:
@@ -82,7 +83,8 @@ class CudaModule:
         return PreparedLaunch(launch.words, launch.slots, enter, kernel)
 
     def graph(self, kernels: Sequence[tuple[Kernel, Words]]) -> KernelGraph | None:
-        """A CUDA graph that launches all these kernels; None if the driver cannot make one."""
+        """Returns a CUDA graph that launches all these kernels, each with its argument struct; None if the driver
+        cannot make one."""
         return graph_of(self.driver, kernels)
 
     def capturing(self, stream: int) -> bool:
@@ -97,8 +99,8 @@ class CudaModule:
 
 
 class Residual(Protocol):
-    """A residual call. `run` reads operands from `tensors`, writes results there, and writes the addresses of the
-    results to `pointers`."""
+    """A residual call: a launch that is PyTorch's own operators. `run` reads operands from `tensors`, writes results
+    there, and writes the addresses of the results to `pointers`; both have one entry for each buffer of the plan."""
 
     def run(self, tensors: list[Any], pointers: Any) -> None: ...
 
@@ -111,12 +113,12 @@ _KINDS: dict[type, str] = {
 
 
 class BoundPlan:
-    """A plan for known sizes. `names` is the order in which `run` takes pointers.
+    """A plan whose expressions are evaluated for the sizes `dims`, with its kernels looked up. `which` is the plan's
+    list of launches: "launches" or "prepare". `run` takes the addresses of the buffers in the order of `names`.
 
     With library launches, the last name is WORKSPACE, a buffer of `workspace_bytes` (perhaps 0), and `algorithms` maps
     the symbol of each launch to the algorithm chosen for it. In `scratch_bytes`, a buffer that a residual call creates
-    has size 0.
-    """
+    has size 0."""
 
     def __init__(self, plan: dict[str, Any], dims: dict[str, int], module: CpuModule | CudaModule, which: str) -> None:
         specs = plans.buffers(plan)
@@ -176,11 +178,11 @@ class BoundPlan:
         return PreparedLaunch([0] * (count + 1), slots, lambda words, stream: (chosen.run, (words, stream)))
 
     def run(self, pointers: Sequence[int], stream: int = 0, tensors: list[Any] | None = None) -> None:
-        """Run one call. Re-entrant: no two callers use the same argument structs.
+        """Runs one call of the plan on a stream. `pointers` are the addresses of the buffers in the order of `names`.
+        Re-entrant: no two callers use the same argument structs.
 
         `tensors` has a tensor at the index of each buffer in `tensors_of`; if it is None, they are made from
-        `pointers`. The list is changed: an output in `returned` may be None before the call, and is set afterwards.
-        """
+        `pointers`. The list is changed: an output in `returned` may be None before the call, and is set afterwards."""
         try:
             frame = self._frames.pop()
         except IndexError:
@@ -196,22 +198,22 @@ class BoundPlan:
 
     @property
     def wants_lasting_memory(self) -> bool:
-        """Whether calls through `held` are faster than `run`, because library launches and residual calls can be part
-        of a CUDA graph. Residual calls cannot if an output of the module is the result of one: its address differs at
-        each call."""
+        """Whether calls through `held`, which need memory that keeps its address, are faster than `run`: library
+        launches and residual calls can then be part of a CUDA graph. Residual calls cannot if an output of the module
+        is the result of one, because its address differs at each call."""
         some = LIBRARIES in self._kinds
         if self._calls:
             some = self._calls_stay and self._frozen_bytes + self._call_bytes <= MOST_KEPT
         return some and self._driver is not None and len(self._steps) >= FEWEST_LAUNCHES
 
     def held(self, patience: int) -> PlanGraph:
-        """The graphs for the calls of one caller on one stream, whose scratch memory and workspace keep their
-        addresses. `patience`: see PlanGraph."""
+        """Returns the CUDA graphs for the calls of one caller on one stream, whose scratch memory and workspace keep
+        their addresses. The first `patience` calls are launched one by one, to see which addresses change."""
         return self._graph(self._capture_space(), self._outputs, patience)
 
     def _capture_space(self) -> Any:
-        """A new memory pool and stream for graphs that run one after another and capture residual calls; None if the
-        plan has no residual calls."""
+        """Returns a new memory pool and stream for CUDA graphs that run one after another and capture residual calls;
+        None if the plan has no residual calls."""
         if not self._calls:
             return None
         from .pytorch.held import CaptureSpace
@@ -233,13 +235,12 @@ class BoundPlan:
     def freeze(
         self, pointers: Sequence[int], which: str = EVERY, first: int | None = None, stream: int = 0
     ) -> Callable[[int], None]:
-        """Returns a function that makes a call with these pointers on the stream that it is given; everything except
-        the launches is done now.
+        """Returns a function that makes a call with the addresses `pointers` on the stream that it is given; everything
+        except the launches is done now.
 
         The call is prepared for `stream`; the first call on another stream takes longer. `which` selects one kind of
-        launches; if `first` is not None, only the first `first` launches are made. If residual calls are left out,
-        their results come from one complete call that is made now.
-        """
+        launches (EVERY, KERNELS, LIBRARIES or RESIDUAL); if `first` is not None, only the first `first` launches are
+        made. If residual calls are left out, their results come from one complete call that is made now."""
         whole = first is None and all(which in (EVERY, kind) for kind in self._kinds)
         if whole and self.wants_lasting_memory:
             self._frozen_bytes += self._call_bytes
@@ -278,8 +279,8 @@ class BoundPlan:
         return run
 
     def _changeable(self, pointers: Sequence[int], tensors: list[Any] | None) -> tuple[list[int], list[Any]]:
-        """Pointers and tensors for a call with residual calls, which change both: a copy of the pointers, and
-        `tensors`, or new tensors over the pointers if that is None."""
+        """Returns pointers and tensors for a call with residual calls, which change both: a copy of `pointers`, and
+        `tensors` itself, or new tensors over the pointers if that is None."""
         if tensors is None:
             from .pytorch.residual import tensors_at
 
@@ -292,7 +293,8 @@ class BoundPlan:
     def _step_through(
         self, frame: LaunchFrame, pointers: list[int], tensors: list[Any], which: str, first: int | None = None
     ) -> None:
-        """Run launches and calls in order: a residual call sets the pointers that later launches use."""
+        """Runs the first `first` launches in order (None: all), those of the kind `which` only. Residual calls set the
+        pointers that later launches use."""
         launches = iter(range(len(self._launches)))
         calls = iter(self._calls)
         for kind in self._kinds[:first]:
@@ -307,7 +309,8 @@ class BoundPlan:
 
     @property
     def kinds(self) -> frozenset[str]:
-        """The kinds of launches in the plan: KERNELS, LIBRARIES, RESIDUAL."""
+        """Returns the kinds of launches in the plan: KERNELS, LIBRARIES (cuBLASLt, cuDNN), RESIDUAL (PyTorch's own
+        operators)."""
         return frozenset(self._kinds)
 
 
@@ -328,16 +331,17 @@ def _sizes(spec: dict[str, Any], dims: dict[str, int]) -> tuple[tuple[int, ...],
 def bind(
     plan: dict[str, Any], dims: dict[str, int], module: CpuModule | CudaModule, which: str = "launches"
 ) -> BoundPlan:
-    """Bind a plan to sizes and a loaded binary. Raises PlanError or CudaError."""
+    """Evaluates a plan for the sizes `dims` and looks up its kernels in a loaded binary. `which` is the list of
+    launches: "launches" or "prepare". Raises PlanError or CudaError."""
     return BoundPlan(plan, dims, module, which)
 
 
 def provide_openmp() -> None:
-    """Make an OpenMP runtime visible to shared objects that were linked without one. Raises PlanError if there is none.
+    """Makes an OpenMP runtime visible to shared objects that were linked without one. Raises PlanError if there is
+    none.
 
     A process with torch has already loaded a runtime; with that one there is only one thread pool, and
-    `torch.set_num_threads` is respected. In other processes the system's libgomp is loaded.
-    """
+    `torch.set_num_threads` is respected. In other processes the system's libgomp is loaded."""
     if _openmp:
         return
     for path in [*_mapped_openmp(), "libgomp.so.1", "libomp.so.5", "libiomp5.so"]:
@@ -350,8 +354,8 @@ def provide_openmp() -> None:
 
 
 def start_threads() -> None:
-    """Starts the threads of the OpenMP runtime, if it is GNU's. Threads that appear in the process later are then not
-    threads of the runtime."""
+    """Starts the threads of the OpenMP runtime, if it is GNU's. A thread that appears in the process later was then
+    started by a kernel, not by the runtime."""
     provide_openmp()
     parallel = getattr(_openmp[0], "GOMP_parallel", None)
     if parallel is not None:

@@ -1,8 +1,7 @@
-"""Reads how a process rounds numbers. A kernel on the CPU must not change that, because applied kernels run in the
-user's process.
+"""Reads how a process rounds floating-point numbers. A kernel on the CPU must not change that, because applied kernels
+run in the user's process.
 
-Standard library only.
-"""
+Standard library only."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Makes one CUDA graph of several launches of a plan: a chain of kernels and of library calls. The arguments of its
-kernels can be set before each launch of the graph.
+"""Makes one CUDA graph of several launches of a plan, which run one after another: kernels and library calls. The
+arguments of its kernels can be set before each launch of the graph.
 
 Standard library only. docs/launching.md says when a graph pays and what it costs. Structs are those of cuda.h (CUDA
-12).
-"""
+12)."""
 
 from __future__ import annotations
 
@@ -20,7 +19,8 @@ FEWEST = 3
 
 
 class Kernel(NamedTuple):
-    """A loaded kernel with one struct argument. `geometry`: grid, block, dynamic shared memory in bytes."""
+    """A loaded kernel with one struct argument. `geometry` has seven numbers: grid (3), block (3), dynamic shared
+    memory in bytes."""
 
     function: c_void_p
     geometry: tuple[int, ...]
@@ -44,13 +44,12 @@ Link = tuple[Kernel, ctypes.Array[c_uint64]] | Callable[[int], object]
 
 
 class KernelGraph:
-    """A CUDA graph of a chain of launches, for one caller at a time. Its kernels read argument structs at fixed
-    addresses. A link that is a function is run once, to capture what it launches, with the buffer addresses of that
-    moment.
+    """A CUDA graph that runs launches one after another (`links`), for one caller at a time. Its kernels read argument
+    structs at fixed addresses. A link that is a function is run once, to capture what it launches, with the buffer
+    addresses of that moment.
 
-    A running launch keeps the values that it was given. Two launches never overlap, even on different streams. Raises
-    CudaError if the driver refuses.
-    """
+    Changes of the structs do not affect a graph that is running. Two launches of the graph never overlap, even on
+    different streams. Raises CudaError if the driver refuses."""
 
     def __init__(self, driver: Driver, links: Sequence[Link]) -> None:
         self._driver, self._library = driver, driver.lib
@@ -85,18 +84,19 @@ class KernelGraph:
         return node
 
     def update(self, number: int) -> None:
-        """Set the arguments of the kernel at index `number` of the chain to the present content of its struct. Raises
+        """Sets the arguments of the kernel at index `number` of the links to the present content of its struct. Raises
         CudaError."""
         status = self._set(*self._updates[number])
         if status:
             self._driver.fail("cuGraphExecKernelNodeSetParams", status)
 
     def start(self, stream: int) -> int:
-        """Launch the graph, and return the driver's status, 0 if all is well."""
+        """Launches the graph on the stream with this handle. Returns the driver's status, 0 if all is well."""
         return int(self._launch(self._executable, c_void_p(stream)))
 
     def launch(self, stream: int) -> int:
-        """Like `start`, after setting the arguments of all kernels to the present content of their structs."""
+        """Sets the arguments of all kernels to the present content of their structs, then launches the graph on the
+        stream with this handle. Returns the driver's status, 0 if all is well."""
         set_parameters = self._set
         for update in self._all:
             status = set_parameters(*update)
@@ -113,14 +113,14 @@ class KernelGraph:
 
 
 def _after(before: c_void_p | None) -> tuple[object, c_size_t]:
-    """Returns an array with the node `before`, on which a new node of the graph depends, and its length; (None, 0)
-    without it."""
+    """Returns a pointer to the node `before`, after which a new node of the graph has to run, and the number of such
+    nodes: (None, 0) if `before` is None."""
     return None if before is None else byref(before), c_size_t(0 if before is None else 1)
 
 
 def graph_of(driver: Driver, links: Sequence[Link]) -> KernelGraph | None:
-    """The graph of these launches; None if the driver (before CUDA 12) cannot make one. Then the caller makes the
-    launches one by one."""
+    """Returns a CUDA graph of these launches; None if the driver (before CUDA 12) cannot make one. Then the caller
+    makes the launches one by one."""
     try:
         return KernelGraph(driver, links)
     except (AttributeError, CudaError):

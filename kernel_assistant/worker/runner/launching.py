@@ -19,12 +19,11 @@ Entry = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 class PreparedLaunch(NamedTuple):
-    """One launch for known sizes.
+    """One launch of a plan for known sizes.
 
-    `words` are the integers of its argument struct; `slots` lists the pointers among them as (index in `words`, index
-    of a buffer). `enter(struct, stream)` returns the prepared call with this struct on this stream, or None if there is
-    nothing to launch. `kernel` is set if the launch may be a node of a graph.
-    """
+    `words` are the 64-bit fields of its argument struct; `slots` lists the pointers among them as (index in `words`,
+    index of a buffer). `enter(struct, stream)` returns the prepared call with this struct on this stream, or None if
+    there is nothing to launch. `kernel` is set if the launch may be a kernel node of a CUDA graph."""
 
     words: list[int]
     slots: list[tuple[int, int]]
@@ -57,8 +56,8 @@ class Config(ctypes.Structure):
 
 
 class LaunchFrame:
-    """The argument structs of several launches, and the prepared calls with these structs on one stream. For one caller
-    at a time."""
+    """The argument structs of several launches, and the prepared calls with these structs on one stream. Only one
+    caller may use it at a time. With `grapher`, kernels are launched as one CUDA graph where that pays."""
 
     __slots__ = ("_graph", "_grapher", "entries", "ready", "slots", "steps", "stream", "words")
 
@@ -80,20 +79,21 @@ class LaunchFrame:
         self.move(stream)
 
     def move(self, stream: int) -> None:
-        """Prepare all calls again for the stream `stream`, which is used from now on."""
+        """Prepares all calls again for the stream with this handle, which is used from now on."""
         self.stream = stream
         self.entries = [step.enter(struct, stream) for step, struct in self.steps]
         self.ready = [entry for entry in self.entries if entry is not None]
 
     def fill(self, pointers: Sequence[int]) -> None:
-        """Write the addresses of all buffers into the structs."""
+        """Writes the addresses of all buffers, in the order of the plan's buffers, into the structs."""
         words = self.words
         for slots in self.slots:
             for position, index in slots:
                 words[position] = pointers[index]
 
     def launch(self, fail: Callable[[int], None]) -> None:
-        """Make all calls in order, or launch their graph; `fail` raises an error for a status that is not 0."""
+        """Makes all calls in order, or launches their graph; `fail(status)` raises an error for a status that is not
+        0."""
         if self._grapher is not None and not self._grapher.capturing(self.stream):
             # Created at first use: the stream may have been captured before.
             graph = self._graph or self._made(self._grapher)
@@ -114,7 +114,8 @@ class LaunchFrame:
         return self._graph
 
     def launch_one(self, step: int, pointers: Sequence[int], fail: Callable[[int], None]) -> None:
-        """Make one launch, after writing its pointers."""
+        """Makes the launch with the index `step`, after writing its pointers; `fail(status)` raises an error for a
+        status that is not 0."""
         for position, index in self.slots[step]:
             self.words[position] = pointers[index]
         entry = self.entries[step]
@@ -127,10 +128,11 @@ class LaunchFrame:
 def kernel_entry(
     launch: Callable[..., int], function: c_void_p, geometry: Sequence[int], words: Words, stream: int
 ) -> Entry:
-    """The call of cuLaunchKernelEx for a kernel with one struct argument. `geometry`: grid, block, shared memory.
+    """Returns the prepared call of cuLaunchKernelEx (function, arguments) for a kernel with one struct argument,
+    `words`. `geometry` has seven numbers: grid (3), block (3), dynamic shared memory in bytes.
 
-    It takes four prepared arguments; cuLaunchKernel takes eleven, each of which ctypes converts at every call.
-    """
+    The function takes four arguments, which are converted only here; cuLaunchKernel takes eleven, each of which ctypes
+    converts at every call."""
     config = Config((c_uint * 6)(*geometry[:6]), geometry[6], stream, None, 0)
     parameters = (c_void_p * 1)(ctypes.addressof(words))
     # The references in the arguments keep the structs alive.

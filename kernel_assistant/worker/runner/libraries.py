@@ -1,8 +1,7 @@
-"""The libraries cuBLASLt and cuDNN in this process: finds their files, opens one handle of each, and chooses one
-algorithm for each operation and its sizes.
+"""Finds the files of cuBLASLt and cuDNN, opens one handle of each in this process, and chooses one algorithm for each
+operation and its sizes.
 
-Standard library only. See docs/libraries.md.
-"""
+Standard library only. See docs/libraries.md."""
 
 from __future__ import annotations
 
@@ -30,12 +29,12 @@ Run = Callable[[Words, int], None]
 
 
 class LibraryMissing(LibraryError):
-    """The file of a library was not found."""
+    """The file of cuBLASLt or cuDNN was not found, or cannot be loaded."""
 
 
 class ChosenAlgorithm(NamedTuple):
-    """The algorithm of a library launch. `run(words, stream)` runs it and raises CudaError if that fails; `workspace`
-    is the size of its workspace in bytes."""
+    """The algorithm of a library launch. `run(words, stream)` runs it on the addresses `words` and raises CudaError if
+    that fails; `workspace` is the size of its workspace in bytes."""
 
     run: Run
     workspace: int
@@ -43,24 +42,26 @@ class ChosenAlgorithm(NamedTuple):
 
 
 class Library(Protocol):
-    """One opened library on one device."""
+    """cuBLASLt or cuDNN, opened on one device."""
 
     def version(self) -> str:
-        """The library's name and version, if its algorithms are to be kept on disk; else ""."""
+        """Returns the library's name and version if the algorithms chosen for it are to be kept on disk; else ""
+        (cuBLASLt)."""
 
     def ways(self, launch: BoundLibraryCall, tf32: bool, deterministic: bool, wanted: Wanted) -> list[Algorithm]:
-        """Algorithms for a launch, as `wanted` selects them: reproducible ones first, and within each group the likely
-        fastest first. With `deterministic`, only reproducible ones, if there are any. Raises LibraryError if the
-        library cannot do the operation."""
+        """Returns algorithms for a launch, as `wanted` selects them: reproducible ones first, and within each group the
+        likely fastest first. With `deterministic`, returns only reproducible ones, if there are any. Raises
+        LibraryError if the library cannot do the operation."""
 
     def name_of(self, status: int) -> str:
-        """The library's own name for a status."""
+        """Returns the library's own name for a status code."""
 
 
 class Libraries:
-    """The libraries on one device, opened when a launch first needs them. The device's context must be current. `flags`
-    are PyTorch's settings, as `applied/precision.py` reads them. `kept` has algorithms that were chosen earlier. While
-    `quick` is set, a launch gets the fastest of a few algorithms, not of all."""
+    """cuBLASLt and cuDNN on one device, opened when a launch first needs them. The device's context must be current.
+    `paths` are their files by name. `flags` are PyTorch's settings, as `applied/precision.py` reads them. `kept` has
+    algorithms that were chosen earlier. While `quick` is set, a launch gets the fastest of a few algorithms, not of
+    all."""
 
     def __init__(
         self, driver: Driver, paths: dict[str, str], flags: dict[str, bool], kept: KeptAlgorithms | None = None
@@ -72,7 +73,7 @@ class Libraries:
         self._chosen: dict[tuple[object, ...], ChosenAlgorithm] = {}
 
     def bind(self, launch: BoundLibraryCall) -> ChosenAlgorithm:
-        """The algorithm for a launch, the same for equal operations. Raises LibraryError or CudaError."""
+        """Returns the algorithm for a launch, the same for equal operations. Raises LibraryError or CudaError."""
         name = launch.library.partition(".")[0]
         compute = launch.settings["compute"]
         tf32 = launch.dtype == "f32" and (compute == "tf32" or (compute == "flags" and self.flags[name]))
@@ -87,8 +88,8 @@ class Libraries:
     def _search(
         self, library: Library, launch: BoundLibraryCall, tf32: bool, deterministic: bool, key: tuple[object, ...]
     ) -> ChosenAlgorithm:
-        """The algorithm that was kept for a launch earlier; if there is none, the fastest of those that the library
-        offers."""
+        """Returns the algorithm that was kept for a launch earlier; if there is none, the fastest of those that the
+        library offers. `key` identifies the operation. Raises LibraryError if the library has none."""
         version = library.version()
         operation = key_of(version, self.driver.device_name, key) if version else ""
         for name in self.kept.known(operation):
@@ -140,8 +141,8 @@ def _chosen(library: Library, launch: BoundLibraryCall, way: Algorithm) -> Chose
 
 
 def find_libraries() -> dict[str, str]:
-    """The path of each library: the file that this process has mapped (PyTorch's own), else the one in `nvidia/*/lib`
-    on sys.path. Libraries that are not found are left out."""
+    """Returns the path of each library ("cublaslt", "cudnn", "nvrtc"): of the file that this process has mapped
+    (PyTorch's own), else of the one in `nvidia/*/lib` on sys.path. Libraries that are not found are left out."""
     beside = [
         path for folder in sys.path for path in sorted(glob.glob(os.path.join(folder, "nvidia", "*", "lib", "*")))
     ]
@@ -154,7 +155,7 @@ def find_libraries() -> dict[str, str]:
 
 
 def library_folders() -> list[str]:
-    """Folders of the files that `find_libraries` finds; a sandbox has to make them visible."""
+    """Returns the folders of the files that `find_libraries` finds, sorted; a sandbox has to make them visible."""
     return sorted({os.path.dirname(path) for path in find_libraries().values()})
 
 

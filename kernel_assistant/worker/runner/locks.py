@@ -1,4 +1,4 @@
-"""A lock that a forked child can use although another thread of the parent held it."""
+"""A lock that a forked child can take even if another thread of the parent held it during the fork."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import weakref
 
 
 class ForkSafeLock:
-    """A mutex that is replaced by a new one in a forked child."""
+    """A mutex for `with` statements. A forked child gets a new, free one, even if a thread of the parent held it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

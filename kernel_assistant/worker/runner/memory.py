@@ -1,8 +1,8 @@
-"""Memory shared with the judge, as raw addresses. Standard library only.
+"""Maps memory that the judge (the process that checks and times candidates) shares with the runner, as raw addresses.
+Standard library only.
 
-CPU: a memfd mapped with libc's mmap. CUDA: a virtual-memory allocation imported from its file descriptor
-(CUDA driver API, "Virtual Memory Management"); legacy IPC handles do not cross PID namespaces.
-"""
+CPU: a memfd mapped with libc's mmap. CUDA: a virtual-memory allocation imported from its file descriptor (CUDA driver
+API, "Virtual Memory Management"); legacy IPC handles do not cross PID namespaces."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAP_POPULATE = 0x8000
 
 
 class MappedMemory:
-    """`size` bytes of a memfd at `address`."""
+    """`size` bytes of the memfd `descriptor`, mapped at `address`; closes the descriptor. Raises MemoryError."""
 
     def __init__(self, descriptor: int, size: int, writable: bool) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
@@ -49,7 +49,7 @@ DEVICE, READ_ONLY, READ_WRITE, POSIX_DESCRIPTOR = 1, 1, 3, 1
 
 
 class ImportedMemory:
-    """`size` bytes of device memory of another process at `address`."""
+    """`size` bytes of another process's device memory, mapped at `address`; closes `descriptor`. Raises CudaError."""
 
     def __init__(self, driver: Driver, descriptor: int, size: int, writable: bool) -> None:
         self._driver, self._size = driver, size
@@ -70,8 +70,8 @@ class ImportedMemory:
 
 
 def set_access(driver: Driver, address: int, size: int, writable: bool) -> None:
-    """Give this device access to a mapped range: read and write if `writable`, otherwise read only, or read and write
-    if the driver does not support read only. Raises CudaError."""
+    """Gives this device access to the mapped range of `size` bytes at `address`: read and write if `writable`,
+    otherwise read only, or read and write if the driver does not support read only. Raises CudaError."""
     location = Location(DEVICE, driver.device.value)
     for flags in (READ_WRITE,) if writable else (READ_ONLY, READ_WRITE):
         description = _AccessDescription(location, flags)

@@ -1,8 +1,8 @@
-"""Launch plans as plain dictionaries: sizes, argument structs, launch geometry. Standard library only.
+"""Evaluates launch plans, which are plain dictionaries, for known sizes: buffer sizes, argument structs, launch
+geometry. Standard library only.
 
-The same file runs in the sandboxed runner, in the environment and (vendored) beside a user's module.
-Every struct field is eight bytes: a pointer or an int64, so a struct is an array of 64-bit words.
-"""
+The same file runs in the sandboxed runner, in the environment and (copied) beside a user's module. Every struct field
+is eight bytes: a pointer or an int64, so a struct is an array of 64-bit words."""
 
 from __future__ import annotations
 
@@ -31,23 +31,24 @@ _COMPLEX = re.compile(rf"{_REAL}j|\({_REAL}[-+]{_REAL[2:]}j\)")
 
 
 class PlanError(ValueError):
-    """The plan does not fit the sizes or the binary."""
+    """The plan does not fit the sizes, the binary or this machine's libraries, or is malformed."""
 
 
 class LibraryError(PlanError):
-    """A library cannot do an operation of the plan."""
+    """cuBLASLt or cuDNN cannot do an operation of the plan."""
 
 
 def number_of(text: str) -> float | complex | None:
-    """The number for an operand of a graph that JSON cannot write as a number: `inf`, `-inf`, `nan` or a complex
-    number. None for all other operands: a size, a tensor, a word."""
+    """Returns the number that an operand of a graph writes as text because JSON lacks it: `inf`, `-inf`, `nan` or a
+    complex number. Returns None for every other text, such as a size, a tensor or a word."""
     if text in _NOT_FINITE:
         return _NOT_FINITE[text]
     return complex(text) if _COMPLEX.fullmatch(text) else None
 
 
 def evaluate(expression: str, dims: dict[str, int]) -> int:
-    """Value of an integer expression over `dims`: + - * // %, parentheses, cdiv, min, max. Raises PlanError."""
+    """Returns the value of an integer expression over `dims`, which maps names to sizes. Expressions have + - * // %,
+    parentheses, cdiv, min and max. Raises PlanError."""
     try:
         return int(expression)
     except ValueError:
@@ -75,12 +76,13 @@ def _evaluate(node: ast.expr, dims: dict[str, int]) -> int:
 
 
 def shape(spec: dict[str, Any], dims: dict[str, int]) -> tuple[int, ...]:
-    """Concrete shape of a buffer spec."""
+    """Returns the shape of a buffer at the sizes `dims`. Raises PlanError."""
     return tuple(evaluate(size, dims) for size in spec["shape"])
 
 
 def strides(spec: dict[str, Any], dims: dict[str, int]) -> tuple[int, ...]:
-    """Concrete strides of a buffer spec, in elements; contiguous if the spec has none."""
+    """Returns the strides of a buffer at the sizes `dims`, in elements; those of a contiguous tensor if the spec has
+    none."""
     if spec.get("strides") is not None:
         return tuple(evaluate(stride, dims) for stride in spec["strides"])
     steps: list[int] = []
@@ -92,8 +94,8 @@ def strides(spec: dict[str, Any], dims: dict[str, int]) -> tuple[int, ...]:
 
 
 def byte_size(spec: dict[str, Any], dims: dict[str, int]) -> int:
-    """Bytes from the first to the last element of a buffer, 0 if it has no elements. Raises PlanError for a negative
-    size."""
+    """Returns the number of bytes from the first to the last element of a buffer, 0 if it has no elements. Raises
+    PlanError for a negative size."""
     sizes = shape(spec, dims)
     if any(size < 0 for size in sizes):
         raise PlanError(f"buffer {spec['name']} has a negative size {sizes}")
@@ -104,13 +106,15 @@ def byte_size(spec: dict[str, Any], dims: dict[str, int]) -> int:
 
 
 def buffers(plan: dict[str, Any]) -> list[dict[str, Any]]:
-    """All buffer specs in the order in which pointers are passed: inputs, outputs, scratch, packed."""
+    """Returns all buffer specs of a plan in the order in which pointers are passed: inputs, outputs, scratch,
+    packed."""
     return [*plan["inputs"], *plan["outputs"], *plan.get("scratch", ()), *plan.get("packed", ())]
 
 
 class BoundLaunch:
-    """One launch for known sizes. `words` holds integers; `slots` lists the pointers among them as (index in `words`,
-    index of a buffer)."""
+    """One kernel launch with its expressions evaluated for the sizes `dims`. `words` are the 64-bit fields of the
+    argument struct; `slots` lists the pointers among them as (index in `words`, index of a buffer). `names` maps
+    buffers to their indices."""
 
     __slots__ = ("block", "grid", "shared", "slots", "symbol", "words")
 
@@ -130,11 +134,10 @@ class BoundLaunch:
 
 
 class BoundLibraryCall:
-    """One library launch for known sizes. `slots` lists its buffers in order as (index in the argument words, index of
-    the buffer); the last word, behind them, is for the workspace.
+    """One library launch (cuBLASLt or cuDNN) for the sizes `dims`. `slots` lists its buffers in order as (index in the
+    argument words, index of the buffer); the last word, after them, is the address of the workspace.
 
-    `spans` is the size of each buffer in elements.
-    """
+    `fields` are the names of its operands in the same order; `spans` maps each to its buffer's size in elements."""
 
     __slots__ = ("dtype", "fields", "library", "settings", "sizes", "slots", "spans", "symbol")
 
@@ -152,12 +155,13 @@ class BoundLibraryCall:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """A key that is equal for two launches if the algorithm chosen for one also fits the other."""
+        """Returns a key that is equal for two launches if the algorithm chosen for one also fits the other."""
         return (self.library, self.dtype, tuple(self.settings.items()), tuple(self.sizes.items()))
 
 
 class BoundValue:
-    """A value of the task's graph that a residual call reads or writes: its buffer and its layout there."""
+    """A value of the task's graph that a residual call reads or writes: the index of its buffer, and its shape and
+    strides there."""
 
     __slots__ = ("buffer", "dtype", "name", "shape", "strides")
 
@@ -168,8 +172,8 @@ class BoundValue:
 
 
 class BoundResidualCall:
-    """One residual call for known sizes. `nodes` are nodes of the task's graph, unchanged; `reads` and `results` are
-    the values that they read from buffers and write to them."""
+    """One residual call (PyTorch's own operators) for the sizes `dims`. `nodes` are nodes of the task's graph,
+    unchanged; `reads` are the values that they read from buffers, `results` those that they write to buffers."""
 
     __slots__ = ("dims", "nodes", "reads", "results", "symbol")
 
@@ -188,8 +192,8 @@ Bound = BoundLaunch | BoundLibraryCall | BoundResidualCall
 
 
 def bind_launches(plan: dict[str, Any], dims: dict[str, int], which: str = "launches") -> list[Bound]:
-    """The launches in the plan's list `which` ("launches" or "prepare"), with all expressions evaluated for `dims`.
-    Raises PlanError."""
+    """Returns the launches in the plan's list `which` ("launches" or "prepare"), with all expressions evaluated for
+    `dims`. Raises PlanError."""
     missing = [name for name in plan["dims"] if name not in dims]
     if missing:
         raise PlanError(f"sizes missing for {', '.join(missing)}")

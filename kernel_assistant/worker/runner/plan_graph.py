@@ -1,7 +1,7 @@
-"""Runs a plan with library launches as CUDA graphs, for a caller whose scratch memory keeps its address.
+"""Runs the launches of a plan as CUDA graphs, library launches included, for a caller whose scratch memory keeps its
+address.
 
-Standard library only. The gain and the rules: docs/launching.md.
-"""
+Standard library only. The gain and the rules: docs/launching.md."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Piece = Callable[[int], int | None]
 
 
 class Calls(Protocol):
-    """The residual calls of a plan, which are steps among its launches. `ran` says whether each was made at least once.
-    When the address of a result changes, they call the function that `tell` was given; while `fixed` is set, addresses
-    do not change."""
+    """The residual calls of a plan (PyTorch's own operators), which are steps among its launches. `ran` says whether
+    each was made at least once. When the address of a result changes, they call the function that `tell` got, with the
+    buffer's index and the address; while `fixed` is set, addresses do not change."""
 
     fixed: bool
 
@@ -42,12 +42,11 @@ class PlanGraph:
     """Makes the launches of a plan, by CUDA graphs where possible, for one caller at a time. `fail` raises an error for
     a status other than 0.
 
-    A library launch is captured with the addresses of its buffers, so it is part of a graph only if its buffers keep
-    their addresses; otherwise it is made between two graphs. Kernels may get other addresses at each call. `changing`
-    are the indices of buffers whose addresses differ at each call; more of them are found by comparing the first
-    `patience` calls, whose launches are made one by one. Residual calls are treated like library launches, once they
-    have run.
-    """
+    A library launch is captured with the addresses of its buffers. So it is part of a graph only if these addresses are
+    expected to stay the same; otherwise it is made between two graphs. Kernels may get other addresses at each call.
+    `changing` are the indices of buffers whose addresses differ at each call; more of them are found by comparing the
+    first `patience` calls, whose launches are made one by one. Residual calls (PyTorch's own operators) are treated
+    like library launches, once they have run."""
 
     def __init__(
         self,
@@ -78,7 +77,8 @@ class PlanGraph:
             calls.tell(self._publish)
 
     def run(self, pointers: Sequence[int], stream: int, capturing: bool | None = None) -> None:
-        """Run one call. `capturing`: whether the stream is being captured, if that is known. Raises CudaError."""
+        """Runs one call with these addresses of all buffers. `capturing` says whether the stream is being captured;
+        None means that the driver is asked. Raises CudaError."""
         pieces = self.ready(pointers, stream, capturing)
         if pieces is None:
             self._frame.launch(self._fail)
@@ -89,9 +89,9 @@ class PlanGraph:
                 self._fail(status)
 
     def ready(self, pointers: Sequence[int], stream: int, capturing: bool | None = None) -> list[Piece] | None:
-        """The pieces (graphs and single launches) of a call with these addresses on this stream. None if its launches
-        have to be made one by one: in the first calls, if graphs cannot be made, and while the stream is being
-        captured."""
+        """Returns the functions (launches of graphs, and single launches) that make a call with these addresses on this
+        stream. Returns None if the launches have to be made one by one: in the first calls, if graphs cannot be made,
+        and while the stream is being captured."""
         if pointers != self._pointers:
             self._move(list(pointers))
         if self._frame.stream != stream:
@@ -102,8 +102,8 @@ class PlanGraph:
         return None if capturing else self._graphs()
 
     def _move(self, pointers: list[int]) -> None:
-        """Use `pointers`, the addresses of all buffers, from now on: update the graphs, or drop them if they contain an
-        address that has changed."""
+        """Uses `pointers`, the addresses of all buffers, from now on: updates the graphs, or drops them if they contain
+        an address that has changed."""
         before, self._pointers = self._pointers, pointers
         if not before:
             self._frame.fill(pointers)
@@ -134,24 +134,24 @@ class PlanGraph:
             self._calls.fixed = False
 
     def _publish(self, buffer: int, address: int) -> None:
-        """From now on, use `address` for buffer number `buffer`, which holds the result of a residual call."""
+        """Uses `address` from now on for buffer number `buffer`, which holds the result of a residual call."""
         for position in self._positions.get(buffer, ()):
             self._frame.words[position] = address
 
     def _expect(self, moved: set[int]) -> None:
-        """Treat the buffers in `moved` as `changing` from now on, if there are at most FEW of them: arguments of the
+        """Treats the buffers in `moved` as `changing` from now on, if there are at most FEW of them: arguments of the
         module change their addresses one by one and often, parameters all at once and rarely."""
         if len(moved) <= FEW:
             self._changing |= moved
 
     @property
     def is_graph(self) -> bool:
-        """Whether graphs were made."""
+        """Whether the CUDA graphs exist, so that calls use them."""
         return self._pieces is not None
 
     def _graphs(self) -> list[Piece] | None:
-        """The pieces of a call, made after `patience` calls and once all residual calls have run; None before, or if
-        they cannot be made."""
+        """Returns the functions that make a call; they are made after `patience` calls, once all residual calls have
+        run. Returns None before that, or if they cannot be made."""
         if self._pieces is not None:
             return self._pieces
         if not self._able or self._patience or not (self._calls is None or self._calls.ran):
@@ -180,8 +180,8 @@ class PlanGraph:
         return [*pieces, *self._together(together)]
 
     def _together(self, numbers: list[int]) -> list[Piece]:
-        """A list with one graph of the launches `numbers`; if these are too few for a graph, a list of the single
-        launches."""
+        """Returns a list with one function, which launches a graph of the launches `numbers`; if these are too few for
+        a graph, a list with a function for each launch."""
         steps = self._frame.steps
         if len(numbers) < FEWEST_LAUNCHES:
             return [self._alone(number) for number in numbers]
@@ -201,7 +201,8 @@ class PlanGraph:
         return [graph.start]
 
     def _launched(self, number: int) -> Callable[[int], object]:
-        """A function that makes launch number `number` on the stream that it is given. Raises CudaError."""
+        """Returns a function that makes launch number `number` on the stream that it is given. Raises CudaError when
+        called."""
         step, words = self._frame.steps[number]
 
         def launch(stream: int) -> None:

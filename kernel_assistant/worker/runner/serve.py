@@ -2,7 +2,11 @@
 
 Standard library only, except for plans with residual calls, for which it imports torch.
 
-It never sees expected outputs, and the judge trusts none of its answers: its own clock and comparisons decide.
+The judge is the process that checks and times candidates. The runner never sees expected outputs, and the judge trusts
+none of its answers: the judge's own clock and comparisons decide.
+
+Each request names an operation, `op`. A *set* is one copy of a workload's inputs and outputs; the sets form a ring,
+around which calls go. An *arena* is a range of memory that the judge shares.
 
 | op | fields | does |
 |---|---|---|
@@ -11,8 +15,8 @@ It never sees expected outputs, and the judge trusts none of its answers: its ow
 | map | arena, bytes, writable; descriptor | maps shared memory under a name, replacing an earlier one |
 | bind | sets: dims, tensors {name: [arena, byte offset]}; quick | fixes sizes and pointers, runs `prepare` (`quick`: \
 algorithms of libraries need not be the fastest) |
-| only | which, count | from now on runs one kind of launches, on the first `count` sets |
-| trace | | names PyTorch's operators that our kernels reach in one call (plans with residual calls) |
+| only | which, count, first | from now on runs one kind of launches, or the first few, on the first `count` sets |
+| trace | | names PyTorch's operators that the kernels reach in one call (plans with residual calls) |
 | forget | | drops the plan and all shared memory |
 | run | first, count | runs `count` sets from `first` on around the ring, waits for the device |
 | capture | first, count, number | makes a CUDA graph of the same calls; answers whether it can |
@@ -45,7 +49,8 @@ WAKE_BYTES = 4096
 
 
 class Runner:
-    """State of one runner process."""
+    """The state of one runner process: the loaded plan, the shared memory, the prepared calls. Its public methods
+    answer the judge's requests of the same name."""
 
     def __init__(
         self, target: str, device: int, paths: dict[str, str], flags: dict[str, bool], algorithms: dict[str, str]
@@ -153,8 +158,8 @@ class Runner:
         return calls
 
     def capture(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        """Make a CUDA graph of `count` calls from set `first` on, for `replay`. Answers in `captured` whether that was
-        possible."""
+        """Makes a CUDA graph of `count` calls, beginning with the one on set number `first` (a set is one copy of the
+        inputs and outputs), for `replay`. Answers in `captured` whether that was possible."""
         number, graph = message["number"], None
         self.graphs.pop(number, None)
         if self.driver and self.stream:
@@ -169,8 +174,8 @@ class Runner:
         return {"device_ms": self.graphs[message["number"]].milliseconds(self.events)}
 
     def only(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        """From now on, `run` makes only one kind of launches, or only the first few. These launches read the values
-        that earlier complete calls have left in memory."""
+        """Prepares calls that make only one kind of launches, or only the first few; `run` makes these from now on.
+        They read the values that earlier complete calls have left in memory."""
         which, first = message["which"], message.get("first")
         self.calls = [
             plan.freeze(pointers, which, first, self.stream) for plan, pointers in self.bound[: message["count"]]
@@ -231,7 +236,7 @@ class Runner:
 
 
 def _import_torch(message: dict[str, Any], driver: Driver | None) -> None:
-    """Import this interpreter's torch and the modules that register other operators, and apply the judge's PyTorch
+    """Imports this interpreter's torch and the modules that register other operators, and applies the judge's PyTorch
     settings. The runner starts without site packages, so they are added first."""
     import site
     import tempfile
@@ -249,7 +254,7 @@ def _import_torch(message: dict[str, Any], driver: Driver | None) -> None:
 
 
 def failure(error: Exception) -> dict[str, Any]:
-    """The answer to the judge for an error. `sticky` means that this process cannot continue."""
+    """Returns the answer to the judge for an error. `sticky` means that this process cannot continue."""
     if isinstance(error, CudaError):
         kind = "out_of_memory" if error.code == OUT_OF_MEMORY else "crashed"
         return {"ok": False, "kind": kind, "message": str(error), "sticky": error.code != OUT_OF_MEMORY}
@@ -264,7 +269,8 @@ def failure(error: Exception) -> dict[str, Any]:
 
 
 def main(descriptor: int) -> int:
-    """Serve requests until the judge sends `exit` or closes the socket; returns the exit status."""
+    """Serves requests on the socket with this descriptor until the judge sends `exit` or closes it. Returns the exit
+    status: 1 if the CUDA driver cannot be used, else 0."""
     sock = socket.socket(fileno=descriptor)
     message, _ = wire.receive(sock)
     try:

@@ -1,9 +1,10 @@
-"""Messages between judge and runner over a Unix socket, with file descriptors. Standard library only.
+"""Sends and receives messages between judge and runner over a Unix socket, with file descriptors. Standard library
+only.
 
 message := u32 length | UTF-8 JSON object, descriptors attached to the first byte
 
-A request has a ticket, random text that its answer repeats; the greeting has none.
-"""
+A request has a ticket, random text that its answer repeats; the greeting (the first message of each side) and `exit`
+have none."""
 
 from __future__ import annotations
 
@@ -20,11 +21,11 @@ TICKET = "ticket"
 
 
 class WireClosed(EOFError):
-    """The peer has closed the connection."""
+    """The peer has closed the connection, or sent bytes that are no message."""
 
 
 def send(sock: socket.socket, message: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
-    """Send one message. Raises OSError if the peer has closed the connection."""
+    """Sends one message with file descriptors. Raises OSError if the peer has closed the connection."""
     body = json.dumps(message, separators=(",", ":")).encode()
     data = struct.pack("<I", len(body)) + body
     sent = socket.send_fds(sock, [data], list(descriptors)) if descriptors else 0
@@ -33,8 +34,8 @@ def send(sock: socket.socket, message: dict[str, Any], descriptors: Sequence[int
 
 
 def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Receive one message. Raises WireClosed at the end of the stream and for bytes that are no message, TimeoutError
-    after the socket's timeout."""
+    """Receives one message; returns it with its file descriptors, which the caller closes. Raises WireClosed at the end
+    of the stream and for bytes that are no message, TimeoutError after the socket's timeout."""
     head, descriptors, _, _ = socket.recv_fds(sock, 4, MAX_DESCRIPTORS)
     deadline = None if sock.gettimeout() is None else time.monotonic() + (sock.gettimeout() or 0.0)
     head += _exactly(sock, 4 - len(head), deadline) if head else b""

@@ -1,4 +1,4 @@
-"""Shared memory as torch tensors. The judge writes it, and the runner maps it.
+"""Memory that judge and runner share (an arena), as torch tensors. The judge writes it, and the runner maps it.
 
 CPU: a sealed memfd; the runner can map a read-only arena only without write permission, so mutating an input is a
 segmentation fault there. CUDA: `cuMemCreate` exported as a file descriptor.
@@ -27,8 +27,9 @@ ALIGNMENT = 256
 
 
 class Arena:
-    """A block of memory that is shared with a runner. `bytes` is a flat uint8 tensor on the device; `descriptor` is the
-    file descriptor that the runner gets."""
+    """A piece of memory that is shared with a runner under the name `name`. `bytes` is a flat uint8 tensor on the
+    device; `descriptor` is the file descriptor that the runner gets; `size` is in bytes. Raises torch.OutOfMemoryError
+    on a GPU if the memory does not fit."""
 
     def __init__(self, name: str, size: int, device: torch.device, writable: bool) -> None:
         self.name, self.writable = name, writable
@@ -38,12 +39,13 @@ class Arena:
         self.descriptor: int = self._memory.descriptor
 
     def view(self, offset: int, like: torch.Tensor) -> torch.Tensor:
-        """A tensor at a byte offset, with the dtype, shape and strides of `like`."""
+        """Returns a tensor that begins at the byte `offset` of the arena, with the dtype, shape and strides of
+        `like`."""
         return self.views([offset], like)[0]
 
     def views(self, offsets: Sequence[int], like: torch.Tensor) -> list[torch.Tensor]:
-        """Like `view`, but returns one tensor for each offset. Offsets must be multiples of the element's size, as
-        those that come from `padded` are.
+        """Returns one tensor for each byte offset, with the dtype, shape and strides of `like`. Offsets must be
+        multiples of the element's size, as multiples of 256 are.
         """
         size, shape, stride = like.element_size(), tuple(like.shape), tuple(like.stride())
         whole = self.bytes[: self.size // size * size].view(like.dtype)
@@ -55,13 +57,13 @@ class Arena:
 
 
 def span_bytes(tensor: torch.Tensor) -> int:
-    """Bytes from the first to the last element of a strided tensor."""
+    """Returns the bytes from the first to the last element of a strided tensor, gaps included."""
     return span(tensor) * tensor.element_size()
 
 
 def padded(size: int) -> int:
-    """The size in an arena of a tensor of `size` bytes: with a red zone of at least 256 bytes after it, rounded up to a
-    multiple of 256."""
+    """Returns the bytes that a tensor of `size` bytes takes in an arena: `size` and a red zone of at least 256 bytes
+    after it, which nobody may write, rounded up to a multiple of 256."""
     return -(-size // ALIGNMENT) * ALIGNMENT + ALIGNMENT
 
 

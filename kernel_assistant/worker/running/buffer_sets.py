@@ -37,8 +37,9 @@ MOST_READ = 4
 
 @dataclass(frozen=True)
 class Marks:
-    """Indices of 32-bit words in the writable arena, and the pattern that was written there. `last` are the indices of
-    the words in the outputs of the block's last call.
+    """A pattern that was written into outputs, to see later whether a candidate has overwritten it. `positions` are the
+    indices of the 32-bit words in the writable arena, `pattern` is their value; `last` are the indices of the words in
+    the outputs of the last of several timed calls.
     """
 
     positions: torch.Tensor
@@ -47,8 +48,9 @@ class Marks:
 
 
 class BufferSets:
-    """The sets in shared memory. `inputs[k]` and `outputs[k]` are the lists of tensors of set k; all sets have the same
-    sizes."""
+    """The sets in shared memory; a set is one copy of a workload's inputs and outputs. `inputs[k]` and `outputs[k]` are
+    the lists of tensors of set k; all sets have the same sizes, those of `first` and `outputs`. `names`, `output_names`
+    and `constants` (parameters and buffers) have the names that a plan uses."""
 
     def __init__(
         self,
@@ -120,54 +122,56 @@ class BufferSets:
         self.write_constants(constants)
 
     def _stacked(self, offset: int, step: int, like: torch.Tensor) -> torch.Tensor:
-        """One input of all sets as a single tensor, whose first dimension is the index of the set: `offset` is its byte
-        offset in set 0, `step` the bytes from set to set. If its elements share memory, `like` is its flat memory
-        (`writable`)."""
+        """Returns one input of all sets as a single tensor, whose first dimension is the index of the set: `offset` is
+        its byte offset in set 0, `step` the bytes from set to set, and `like` has its dtype, shape and strides. If its
+        elements share memory, `like` is that memory as a flat tensor."""
         span = (self.count - 1) * step + span_bytes(like)
         flat = self.readable.bytes[offset : offset + span].view(torch.uint8)
         flat = flat[: span // like.element_size() * like.element_size()].view(like.dtype)
         return flat.as_strided((self.count, *like.shape), (step // like.element_size(), *like.stride()))
 
     def rename_outputs(self, names: list[str]) -> None:
-        """Rename the outputs to `names`, the names that a plan gives them."""
+        """Renames the outputs to `names`, the names that the next plan gives them, in the same order."""
         for locations in self._locations:
             held = [locations.pop(name) for name in self._output_names]
             locations.update(zip(names, held, strict=True))
         self._output_names = names
 
     def write_constants(self, constants: dict[str, torch.Tensor]) -> None:
-        """Copy parameter and buffer values into the arena."""
+        """Copies the values of parameters and buffers, in the order of the constructor's `constants`, into the
+        arena."""
         for view, value in zip(self._constants, constants.values(), strict=True):
             copy_as_it_lies(view, value)
         self._settle()
 
     def write(self, index: int, tensors: list[torch.Tensor]) -> None:
-        """Copy the input values `tensors` into set number `index`."""
+        """Copies the input values `tensors` into set number `index`."""
         for view, value in zip(self.inputs[index], tensors, strict=True):
             copy_as_it_lies(view, value)
         self._settle()
 
     def wipe(self) -> None:
-        """Put zeros into all inputs and outputs, as in new memory."""
+        """Fills all inputs, outputs and the red zones after outputs with zeros, as in new memory."""
         for stack in self._stacks:
             stack.zero_()
         self.poison(0)
 
     def write_all(self, tensors: list[torch.Tensor]) -> None:
-        """Copy the same input values into every set. `refresh` and `change` compute new values from `tensors` later, so
-        the caller must not change `tensors`."""
+        """Copies the same input values into every set. `refresh` and `change` compute new values from `tensors` later,
+        so the caller must not change `tensors`."""
         self._base = [writable(tensor) for tensor in tensors]
         for stack, value in zip(self._stacks, self._base, strict=True):
             stack.copy_(value)
         self._settle()
 
     def poison(self, byte: int) -> None:
-        """Fill all outputs and red zones with `byte`, so that elements that a candidate does not write can be found."""
+        """Fills all outputs and the red zones after them (memory that nobody may write) with `byte`, so that elements
+        that a candidate does not write can be found."""
         self.writable.bytes.fill_(byte)
         self._settle()
 
     def stray_write(self, byte: int) -> bool:
-        """Whether a red zone of the writable arena was written since `poison(byte)`."""
+        """Whether memory between the outputs (a red zone) was written since `poison(byte)`."""
         edges = sorted(
             (view.storage_offset() * view.element_size(), span_bytes(view)) for row in self.outputs for view in row
         )
@@ -179,7 +183,7 @@ class BufferSets:
         return bool(torch.stack(zones).any())
 
     def refresh(self, generator: torch.Generator, free: list[bool], first: int) -> None:
-        """Put new values into every set, beginning at set `first`."""
+        """Writes new values, as `change` does, into the inputs of every set, beginning at set `first`."""
         self.change([*range(first, self.count), *range(first)], generator, free)
 
     def change(
@@ -189,7 +193,8 @@ class BufferSets:
         free: list[bool],
         samples: Sequence[list[torch.Tensor]] = (),
     ) -> None:
-        """Put new values into the sets `indices`: the values of `write_all`, moved within each tensor.
+        """Writes new values into the inputs of the sets `indices`: the values of `write_all`, moved within each tensor.
+        `free` says for each input whether its leading dimension has a symbolic size, as a batch has.
 
         A tensor whose leading dimension is free is rolled along that dimension, so that samples of a batch stay whole.
         Other floating tensors, and tensors whose elements share memory, are rolled as flat data. Each floating value is
@@ -210,7 +215,7 @@ class BufferSets:
         self._settle()
 
     def _vary(self, indices: list[int], position: int, values: torch.Tensor) -> None:
-        """Write `values` into input number `position` of the sets `indices`; each value is multiplied by a random
+        """Writes `values` into input number `position` of the sets `indices`; each value is multiplied by a random
         factor between 0.75 and 1."""
         stack = self._stacks[position]
         most = max(1, RUN_BYTES // max(self.bytes_per_set, 1))
@@ -223,9 +228,9 @@ class BufferSets:
                 stack[some] = values * factors
 
     def _factors_of(self, values: torch.Tensor, count: int) -> torch.Tensor:
-        """Factors for `count` sets, as a view of a table of random numbers. The view begins at a random index, and its
-        steps from row to row and from set to set are random, so that two sets hardly ever have the same factor at the
-        same position."""
+        """Returns factors between 0.75 and 1 for `values` in each of `count` sets, with the index of the set as first
+        dimension, as a view of a table of random numbers. The view begins at a random index, and its steps from row to
+        row and from set to set are random, so that two sets hardly ever have the same factor at the same position."""
         sizes, steps, reach = (count, *values.shape), list[int](), 0
         if not self.by_element:
             sizes = (count, *(1 for _ in values.shape))
@@ -244,13 +249,14 @@ class BufferSets:
         return table.as_strided(sizes, steps, self._random.randrange(PLACES))
 
     def _settle(self) -> None:
-        """Wait until all writes are complete, because the runner that reads them is another process, and no stream
-        synchronizes it with this one."""
+        """Waits until all writes to the arenas are complete, because the runner that reads them is another process, and
+        no stream synchronizes it with this one."""
         if self.writable.bytes.is_cuda:
             torch.cuda.synchronize(self.writable.bytes.device)
 
     def mark(self, indices: list[int], generator: torch.Generator) -> Marks:
-        """Write a random pattern at a random position in every dense output of the sets `indices`."""
+        """Writes a random pattern at a random position in every dense output of the sets `indices`. Returns the
+        positions and the pattern, for `marked` and `marked_now`."""
         sets = torch.tensor(indices, dtype=torch.int64)
         spots = [
             start + sets * self._output_step + torch.randint(words, (len(indices),), generator=generator)
@@ -264,16 +270,18 @@ class BufferSets:
         return Marks(positions, pattern, tuple(int(spot[-1]) for spot in spots[:MOST_READ]) if indices else ())
 
     def marked(self, marks: Marks) -> torch.Tensor:
-        """A boolean tensor on the device: whether a pattern of `mark` was not overwritten."""
+        """Returns a boolean tensor on the device: true if a pattern that `mark` wrote was not overwritten at one of its
+        positions."""
         return (self._words()[marks.positions] == marks.pattern).any()
 
     def around(self, first: int, count: int) -> list[int]:
-        """The indices of `count` consecutive sets that begin with set `first`; set 0 follows the last set."""
+        """Returns the indices of `count` consecutive sets that begin with set `first`; set 0 follows the last set."""
         return [(first + step) % self.count for step in range(count)]
 
     def marked_now(self, marks: Marks) -> bool:
-        """Whether a pattern in the last call's outputs is not overwritten yet. On CUDA a copy engine reads the words,
-        while kernels of another process run: a kernel of this process would have to wait for those kernels.
+        """Whether the pattern in the last call's outputs is not overwritten yet at one of its positions. On CUDA a copy
+        engine reads the words, while kernels of another process run: a kernel of this process would have to wait for
+        those kernels.
         """
         words = self._words()
         if not words.is_cuda:
@@ -292,9 +300,10 @@ class BufferSets:
         return whole[: whole.numel() // MARK_BYTES * MARK_BYTES].view(torch.int32)
 
     def bind(self, runner: RunnerClient, quick: bool = False, keep: bool = False) -> dict[str, Any]:
-        """Map both arenas into the runner, unless they are mapped already, and bind all sets. Returns the runner's
-        answer. With `keep`, the algorithms that the runner chose are kept on disk; no code of the candidate may run in
-        its process then. With `quick`, it chooses among a few algorithms only."""
+        """Maps both arenas into the runner, unless they are mapped already, and binds all sets there: the runner's call
+        number k then uses set k. Returns the runner's answer. With `keep`, the algorithms of libraries that the runner
+        chose are kept on disk; no code of the candidate may run in its process then. With `quick`, it chooses among a
+        few algorithms only."""
         for arena in (self.readable, self.writable):
             if runner.mapped.get(arena.name) is arena:
                 continue
@@ -326,8 +335,9 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 
 def _moved(value: torch.Tensor, shift: int, leading: bool) -> torch.Tensor:
-    """The tensor rolled along its leading dimension if `leading` is set, otherwise rolled as flat data if it is
-    floating. Other tensors, and those with a single row or element, are returned unchanged."""
+    """Returns the tensor rolled along its leading dimension if `leading` is set, otherwise rolled as flat data if it is
+    floating; `shift` determines how far. Other tensors, and those with a single row or element, are returned
+    unchanged."""
     if leading and value.dim() and value.shape[0] > 1:
         return value.roll(1 + shift % (value.shape[0] - 1), 0)
     if value.dtype.is_floating_point and value.numel() > 1:

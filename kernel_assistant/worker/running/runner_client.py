@@ -37,7 +37,8 @@ MOST_WORDS, WORDS_SECONDS = 2048, 1.0
 
 
 class CandidateFailure(Exception):
-    """A failure of the candidate. `outcome` is an Outcome value: crashed, hung, out_of_memory, incorrect, cheating."""
+    """A failure of the candidate. `outcome` is the outcome of the evaluation: crashed, hung, out_of_memory, incorrect
+    or cheating."""
 
     def __init__(self, outcome: str, message: str) -> None:
         super().__init__(message)
@@ -46,12 +47,14 @@ class CandidateFailure(Exception):
 
 
 class RunnerStartError(RuntimeError):
-    """A runner cannot be started. That is no fault of the candidate, and the next candidate will fail as well."""
+    """Raised if a runner cannot be started. That is no fault of the candidate, and the next candidate will fail as
+    well."""
 
 
 @dataclass(frozen=True)
 class RunnerCommand:
-    """How to start a runner: argv (one element contains `{fd}`), environment, target and device index."""
+    """How to start a runner: `argv` (`{fd}` in one element stands for its socket's descriptor), the complete
+    environment `env`, `target` ("cuda" or "cpu") and the index of the `device`."""
 
     argv: tuple[str, ...]
     env: dict[str, str]
@@ -60,10 +63,10 @@ class RunnerCommand:
 
 
 class OutputTail:
-    """Reads a pipe to which a process writes continuously, and keeps the end of the text.
+    """Reads, in a thread, a pipe to which a process writes, and keeps the end of the text.
 
-    Otherwise a process that warns at each call, as PyTorch does for an LSTM with scattered weights, would block once 64
-    KiB of warnings fill the pipe, and count as hung.
+    Without that, a process that warns at each call, as PyTorch does for an LSTM with scattered weights, would block
+    once 64 KiB of warnings fill the pipe, and count as hung.
     """
 
     def __init__(self, stream: IO[bytes]) -> None:
@@ -72,8 +75,9 @@ class OutputTail:
         self._thread.start()
 
     def text(self) -> str:
-        """The end of the text that a process has written to the pipe. The process must have ended; if a child of it
-        still has the pipe open, the wait for the end of the text is limited."""
+        """Returns the end of the text that a process has written to the pipe (at most 2048 bytes). The process must
+        have ended; if a child of it still has the pipe open, the wait for the end of the text is limited to a
+        second."""
         self._thread.join(WORDS_SECONDS)
         return self._kept.decode(errors="replace")
 
@@ -84,7 +88,8 @@ class OutputTail:
 
 
 class RunnerClient:
-    """One runner process. Not thread-safe."""
+    """One runner process and the connection to it. The constructor starts the process, `wait_ready` waits until it can
+    be used. Not thread-safe."""
 
     def __init__(self, command: RunnerCommand) -> None:
         self.command = command
@@ -118,8 +123,8 @@ class RunnerClient:
             wire.send(ours, {"target": command.target, "device": command.device, **_libraries(command.target)})
 
     def wait_ready(self) -> None:
-        """Wait for the runner's first message, and time empty messages. Raises RunnerStartError with the process's last
-        output if it cannot start."""
+        """Waits for the runner's first message, and times empty messages (requests without a call). Raises
+        RunnerStartError with the process's last output if it cannot start. Does nothing if the runner is ready."""
         if self.ready:
             return
         self.socket.settimeout(START_SECONDS)
@@ -139,8 +144,8 @@ class RunnerClient:
             self.cold_processor_seconds = self._cold_processor_seconds()
 
     def _cold_processor_seconds(self) -> float:
-        """Processor time in seconds that a runner without a candidate needs to answer an empty message after its code
-        was evicted from the cache: the median of three, measured once in a worker."""
+        """Returns the processor time in seconds that a runner without a candidate needs to answer an empty message
+        after its code was evicted from the cache: the median of three, measured once in a worker."""
         if not _cold_times:
             memory = bytearray(COLD_BYTES)
             for value in range(COLD_MESSAGES):
@@ -151,23 +156,24 @@ class RunnerClient:
         return sorted(_cold_times)[COLD_MESSAGES // 2]
 
     def empty_run(self, timeout: float) -> None:
-        """Time an empty message; `empty_seconds` is the shortest time so far. Other work can only lengthen it. A
-        candidate can too, but does not gain by that."""
+        """Times an empty message, a request without a call; `empty_seconds` is the shortest time so far. Other work can
+        only lengthen it. A candidate can too, but does not gain by that."""
         self.empty_seconds = min(self.timed_run(0, 0, timeout)[0], self.empty_seconds)
 
     def timed_run(
         self, first: int, count: int, timeout: float, answered: Callable[[], None] | None = None
     ) -> tuple[float, dict[str, Any]]:
-        """A `timed_request` of the operation `run`."""
+        """Times one request to run `count` calls that begin with set number `first`; returns as `timed_request`
+        does."""
         return self.timed_request({"op": "run", "first": first, "count": count}, timeout, answered)
 
     def timed_request(
         self, message: dict[str, Any], timeout: float, answered: Callable[[], None] | None = None
     ) -> tuple[float, dict[str, Any]]:
-        """Wall seconds of one request, and its answer. The runner is stopped before and after, so that it works only
-        during the request, and an early answer means unfinished outputs. The time runs from the signals that let the
-        runner continue to those that stop it, so that work before the request and after the answer counts. `answered`
-        is called as soon as the time has been taken."""
+        """Returns the wall seconds of one request, and its answer. The runner is stopped before and after, so that it
+        works only during the request, and an early answer means unfinished outputs. The time runs from the signals that
+        let the runner continue to those that stop it, so that work before the request and after the answer counts.
+        `answered` is called as soon as the time has been taken. Raises CandidateFailure; `timeout` is in seconds."""
         before = self._waited()
         began = time.perf_counter()
         self.thaw()
@@ -180,19 +186,19 @@ class RunnerClient:
         return elapsed, answer
 
     def rest(self, seconds: float) -> None:
-        """Let the process run for `seconds` without a request, so that idle threads that still spin for work fall
-        asleep."""
+        """Lets the process run for `seconds` without a request, so that idle threads that still spin for work fall
+        asleep; then stops it again."""
         self.thaw()
         time.sleep(seconds)
         self.freeze()
 
     def processor_seconds(self) -> float:
-        """Processor time in seconds of the process and all its descendants, as the kernel counts it: other work does
-        not add to it."""
+        """Returns the processor time in seconds of the process and its descendants that were found when it was last
+        stopped. The system counts it, and other work does not add to it."""
         return sum(_processor_seconds(pid) for pid in self._known)
 
     def freeze(self) -> None:
-        """Stop the process and all its descendants until `thaw` or the next request."""
+        """Stops (SIGSTOP) the process and all its descendants until `thaw` or the next request."""
         self._stop_known()
         self._stop_new()
 
@@ -202,8 +208,8 @@ class RunnerClient:
             _signal(wanted, signal.SIGSTOP)
 
     def _stop_new(self) -> None:
-        """Stop descendants of the process that are not stopped yet, until no new ones appear: while they are being
-        listed, those that still run may start others."""
+        """Stops (SIGSTOP) those descendants of the process that are not stopped yet, until no new ones appear: while
+        they are being listed, those that still run may start others."""
         while fresh := [pid for pid in descendants(self.process.pid) if pid not in self._frozen]:
             for pid in fresh:
                 _signal(pid, signal.SIGSTOP)
@@ -211,7 +217,7 @@ class RunnerClient:
         self._known = self._frozen
 
     def thaw(self) -> None:
-        """Let the stopped processes continue."""
+        """Lets the stopped processes continue (SIGCONT)."""
         for pid in reversed(self._frozen):
             _signal(pid, signal.SIGCONT)
         self._frozen = []
@@ -224,10 +230,10 @@ class RunnerClient:
         *,
         before: Waited | None = None,
     ) -> dict[str, Any]:
-        """Send one request and return the answer. Raises CandidateFailure if the runner crashes, hangs, reports a
-        failure, or answers without this request's ticket: then it wrote the answer before it read the request. The
-        timeout does not include time in which other work kept the runner from a processor, counted from `before`
-        (default: now)."""
+        """Sends one request and returns the answer; `descriptors` are sent with it, `timeout` is in seconds. Raises
+        CandidateFailure if the runner crashes, hangs, reports a failure, or answers without this request's ticket (a
+        random text): then it wrote the answer before it read the request. The timeout does not include time in which
+        other work kept the runner from a processor, counted from `before` (default: now)."""
         self.wait_ready()
         before = self._waited() if before is None else before
         if self._frozen:
@@ -260,7 +266,8 @@ class RunnerClient:
         return waited_for_processor(self._known or descendants(self.process.pid))
 
     def _wait_for_answer(self, timeout: float, before: Waited) -> None:
-        """Wait until an answer can be read. Raises TimeoutError if there is none in time."""
+        """Waits until an answer can be read. Raises TimeoutError if there is none after `timeout` seconds, which do not
+        include the time since `before` in which the runner waited for a processor."""
         began, left = time.monotonic(), timeout
         answer = select.poll()
         answer.register(self.socket, select.POLLIN)
@@ -286,19 +293,19 @@ class RunnerClient:
         return "crashed", f"the runner ended with status {code} {words}".strip()
 
     def last_words(self) -> str:
-        """The last line that the process wrote to stderr; "" if there is none. A process that still runs is ended
-        first."""
+        """Returns the last line that the process wrote to stderr; "" if there is none. Kills the process first if it
+        still runs."""
         if self.process.poll() is None:
             self.kill()
         lines = self._output_tail.text().strip().splitlines()
         return lines[-1][:300] if lines else ""
 
     def threads(self) -> int:
-        """The number of threads of the process and all its descendants."""
+        """Returns the number of threads of the process and all its descendants."""
         return sum(_thread_count(pid) for pid in descendants(self.process.pid))
 
     def kill(self) -> None:
-        """End the process and all its children (its sandbox dies with it)."""
+        """Kills the process and all its children (its sandbox dies with it), and closes the socket."""
         if self.process.poll() is None:
             try:
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -308,7 +315,7 @@ class RunnerClient:
         self.socket.close()
 
     def close(self) -> None:
-        """Ask the process to end, and kill it if it has not ended after 0.2 seconds."""
+        """Asks the process to end, and kills it if it has not ended after 0.2 seconds."""
         self.thaw()
         try:
             wire.send(self.socket, {"op": "exit"})
@@ -321,7 +328,7 @@ class RunnerClient:
 
 
 def descendants(pid: int) -> list[int]:
-    """The process ids of `pid` and of all its living descendants."""
+    """Returns the process ids of `pid` and of all its living descendants."""
     pids = [pid]
     for parent in pids:
         try:
@@ -334,8 +341,8 @@ def descendants(pid: int) -> list[int]:
 
 
 def _libraries(target: str) -> dict[str, dict[str, Any]]:
-    """Paths and PyTorch's settings, for a runner without PyTorch that has to call the same libraries, and the
-    algorithms that were chosen earlier; all empty on the CPU."""
+    """Returns what a runner without PyTorch needs to call the same libraries: their paths (`libraries`), PyTorch's
+    settings (`flags`) and the `algorithms` that were chosen earlier; all empty on the CPU."""
     if target == "cpu":
         return {"libraries": {}, "flags": {}, "algorithms": {}}
     from ..applied.precision import library_flags
@@ -353,7 +360,7 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 
 def _processor_seconds(pid: int) -> float:
-    """Seconds that all threads of a process have run, 0 if it has ended."""
+    """Returns the processor time in seconds of all threads of a process; 0 if it has ended."""
     try:
         # The clock that clock_getcpuclockid names (the kernel's include/linux/posix-timers.h).
         return time.clock_gettime((~pid << 3) | 2)

@@ -10,8 +10,9 @@ Waited = dict[tuple[int, int], float]
 
 
 def waited_for_processor(pids: Iterable[int]) -> Waited:
-    """Thread → seconds for which it has waited for a processor since its start, for all threads of `pids`, from Linux's
-    `/proc/PID/task/TID/schedstat`. Processes that have ended are left out; empty where the kernel does not count."""
+    """Returns, for all threads of the processes `pids`, (process, thread) → seconds for which the thread has waited for
+    a processor since its start, from Linux's `/proc/PID/task/TID/schedstat`. Processes that have ended are left out;
+    empty where the kernel does not count."""
     waited: Waited = {}
     for pid in pids:
         try:
@@ -24,5 +25,6 @@ def waited_for_processor(pids: Iterable[int]) -> Waited:
 
 
 def longest_wait(before: Waited, now: Waited) -> float:
-    """The longest time in seconds that a single thread has waited since `before`."""
+    """Returns the longest time in seconds that a single thread has waited for a processor between `before` and `now`; 0
+    without threads."""
     return max((seconds - before.get(thread, 0.0) for thread, seconds in now.items()), default=0.0)

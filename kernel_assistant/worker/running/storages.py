@@ -1,4 +1,4 @@
-"""Copies parameters so that those that share a storage keep their offsets to each other.
+"""Copies parameters so that those that share a storage keep their distances from each other.
 
 cuDNN takes the weights of an LSTM or GRU as one piece of memory. PyTorch lays the weights out like that; if they are
 scattered, it copies them together at each call.
@@ -17,7 +17,8 @@ from .arena import padded, span_bytes
 
 
 def copies(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Copies of the tensors, with the same strides. Tensors that share a storage share one in the copy."""
+    """Returns copies of the tensors under the same names, with the same strides. Tensors that share a storage share one
+    in the copy, as far as `in_one_storage` groups them."""
     names, values = list(tensors), list(tensors.values())
     made: dict[str, torch.Tensor] = {}
     for group in in_one_storage(values):
@@ -35,8 +36,9 @@ def copies(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def offsets(tensors: Sequence[torch.Tensor]) -> tuple[list[int], int]:
-    """The byte offset of each tensor in an arena, and the number of bytes of all together. Tensors that share a storage
-    keep their offsets to each other; all others are aligned, with a red zone after each."""
+    """Returns the byte offset of each tensor in an arena (memory shared with a runner), and the number of bytes of all
+    together. Tensors that share a storage keep their distances from each other; all others are aligned, with a red zone
+    (unused bytes) after each."""
     byte_offsets, end = [0] * len(tensors), 0
     for group in in_one_storage(tensors):
         begin = _begin(tensors[group[0]])
@@ -47,8 +49,9 @@ def offsets(tensors: Sequence[torch.Tensor]) -> tuple[list[int], int]:
 
 
 def in_one_storage(tensors: Sequence[torch.Tensor]) -> list[list[int]]:
-    """Groups of the indices of tensors that share a storage, each in the order of memory. Tensors of a storage get
-    groups of their own if two of them overlap, if their dtypes differ, or if the distance between two is not aligned.
+    """Groups tensors that share a storage. Returns lists of indices into `tensors`, each in the order of memory. The
+    tensors of a storage get groups of their own if two of them overlap, if their dtypes differ, or if the distance
+    between two is not aligned.
     """
     by_storage: dict[int, list[int]] = {}
     for index, tensor in enumerate(tensors):

@@ -1,4 +1,4 @@
-"""Registers dataclasses among arguments and results: torch's pytree looks only into registered classes."""
+"""Registers dataclasses among arguments and results with torch's pytree, which looks only into registered classes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.utils import _pytree as pytree
 
 
 def known_to_pytree(tree: Any) -> None:
-    """Register every dataclass in `tree` with torch's pytree, also those inside others."""
+    """Registers every dataclass in `tree` with torch's pytree, also those inside others."""
     while True:
         leaves = pytree.tree_leaves(tree)
         fresh = {type(leaf) for leaf in leaves if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type)}

@@ -1,4 +1,4 @@
-"""Deep copies of modules, including functions in their attributes that refer to parts of the module."""
+"""Copies modules deeply, including functions in their attributes that refer to parts of the module."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import torch
 
 
 def deep_copy(model: torch.nn.Module, known: dict[int, Any] | None = None) -> torch.nn.Module:
-    """A deep copy of the module. `known` maps the `id` of objects to their copies, as in `copy.deepcopy`.
+    """Returns a deep copy of the module. `known` maps the `id` of objects to their copies, as the memo of
+    `copy.deepcopy` does, and gets those that are made.
 
     A function in an attribute that has parts of the model in its closure or its defaults, such as `self.mlpf = lambda
     x: mlp(x)`, refers to the parts of the copy instead: `copy.deepcopy` keeps functions as they are. Raises what the
@@ -27,8 +28,8 @@ def deep_copy(model: torch.nn.Module, known: dict[int, Any] | None = None) -> to
 
 
 def _with_copies(function: FunctionType, copies: dict[int, Any]) -> FunctionType:
-    """The function with the objects in its closure and its defaults replaced by their `copies`; the function itself if
-    none of them has a copy."""
+    """Returns the function with the objects in its closure and its defaults replaced by their copies (`copies`: id →
+    copy); the function itself if none of them has a copy."""
     cells, defaults = function.__closure__ or (), function.__defaults__ or ()
     keywords = function.__kwdefaults__ or {}
     if not any(id(value) in copies for value in (*map(_content, cells), *defaults, *keywords.values())):
@@ -47,7 +48,7 @@ def _copied(cell: CellType, copies: dict[int, Any]) -> CellType:
 
 
 def _content(cell: CellType) -> Any:
-    """The object in a closure's cell; the cell itself if nothing is assigned yet."""
+    """Returns the object in a closure's cell; the cell itself if nothing is assigned yet."""
     try:
         return cell.cell_contents
     except ValueError:

@@ -1,5 +1,5 @@
-"""Makes the inputs of a workload: the declared values, other values in the same shapes, or values of the same kind in
-other shapes."""
+"""Makes the inputs of a workload (one set of input shapes of a task): the declared values, other values in the same
+shapes, or values of the same kind in other shapes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ _PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.device)
 def inputs_name(
     workload: int, variant: str, dims: Sequence[tuple[str, int]] | None = None, reweighted: bool = False
 ) -> str:
-    """The name of inputs in messages and jobs. It does not depend on their seed."""
+    """Returns the name of inputs in messages and jobs. `dims` are other sizes than the declared ones; `reweighted`
+    means that parameters are changed too. The name does not depend on the seed."""
     sizes = "" if dims is None else " " + ",".join(f"{name}={size}" for name, size in dims)
     return f"workload {workload} {variant}{sizes}{' reweighted' if reweighted else ''}"
 
@@ -61,8 +62,8 @@ def inputs_name(
 def declared_inputs(
     module: ModuleType, task: dict[str, Any], forward: Callable[..., Any], workload: int, seed: int, device: str
 ) -> tuple[Args, Kwargs]:
-    """Make the inputs (args, kwargs) of workload number `workload` on `device`, with all generators seeded. Tensors are
-    detached.
+    """Makes the inputs (args, kwargs) of workload number `workload` on `device` as the task declares them, with all
+    generators seeded. Tensors are detached.
 
     Keyword arguments are in the order of the signature of `forward`, not in that of the declaration. Raises TaskError
     no_inputs, unsupported_input or out_of_memory.
@@ -80,8 +81,9 @@ def declared_inputs(
 
 
 def fill(tensor: torch.Tensor, variant: str, seed: int) -> torch.Tensor:
-    """A tensor with new random values of the kind `variant`, and the shape, dtype and strides of `tensor`. `tensor`
-    itself is returned if it is not floating, or if `variant` is "declared"."""
+    """Returns a tensor with new random values of the kind `variant` (a key of `_FILLERS`, such as "normal"), and the
+    shape, dtype and strides of `tensor`. Returns `tensor` itself if it is not floating, or if `variant` is
+    "declared"."""
     if variant == "declared" or not tensor.is_floating_point():
         return tensor
     require_bytes(tensor.nbytes, str(tensor.device), f"an input with {variant} values")
@@ -93,10 +95,11 @@ def fill(tensor: torch.Tensor, variant: str, seed: int) -> torch.Tensor:
 
 
 def resize(tensor: torch.Tensor, spec: Mapping[str, Any], dims: Mapping[str, int], seed: int) -> torch.Tensor:
-    """`tensor` with the shape and strides of `spec` (a TensorSpec) at `dims`.
+    """Returns `tensor` with the shape and strides that `spec` (a TensorSpec) has at the sizes `dims`; a tensor that has
+    the shape already is returned as it is.
 
-    Missing rows are repeated; repeated floating rows are blended with another row by a random weight between 0 and 1,
-    so that no row is a copy, but positivity, order, row sums and masks of the declared values are kept.
+    Missing rows are repeated; repeated floating rows are blended with another row by a random weight between 0.1 and
+    0.9, so that no row is a copy, but positivity, order, row sums and masks of the declared values are kept.
     """
     shape = [evaluate_size(size, dims) for size in spec["shape"]]
     if list(tensor.shape) == shape:
@@ -177,8 +180,8 @@ def _check_leaves(args: Args, kwargs: Kwargs, task: dict[str, Any]) -> None:
 
 
 def _without(kind: str, task: dict[str, Any]) -> str:
-    """The advice to a user whose inputs contain an object of the class `kind`: which values to give instead; for a
-    recorded call, to leave the object out in the program."""
+    """Returns the advice to a user whose inputs contain an object of the class `kind`: which values to give instead;
+    for a recorded call, to leave the object out in the program."""
     if not task.get("recording"):
         return "give tensors, numbers, strings, None, and tuples, lists or dicts of them"
     return (
@@ -188,7 +191,7 @@ def _without(kind: str, task: dict[str, Any]) -> str:
 
 
 def _label(path: Sequence[Any]) -> str:
-    """Path of a leaf in (args, kwargs), for people: `0`, `mask`, `1[0]`."""
+    """Returns the path of a leaf in (args, kwargs) as users read it: `0`, `mask`, `1[0]`."""
     first, rest = path[1], path[2:]
     name = str(getattr(first, "key", getattr(first, "idx", first)))
     return name + "".join(str(part) for part in rest)

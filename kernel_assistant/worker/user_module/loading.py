@@ -1,4 +1,4 @@
-"""Import the user's file from the text in the task and build its class."""
+"""Imports the user's file from the text in the task and builds its class."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _longest: dict[str, float] = {}
 
 
 def load_module(task: dict[str, Any]) -> ModuleType:
-    """Execute the text `task["content"]` as a module under its real name and path, so that pickle and inspect work with
-    it.
+    """Executes the text `task["content"]` as a module under its real name and path, so that pickle and inspect work
+    with it. The file of an installed package is imported from disk instead.
 
     The text may differ from the file on disk. Modules that an earlier load imported from the same folders are dropped
     first, so that an edited helper file takes effect. Raises TaskError import_failed.
@@ -57,13 +57,13 @@ def load_module(task: dict[str, Any]) -> ModuleType:
 
 
 def import_seconds(path: str) -> float:
-    """The longest time in seconds that this process has needed to import the file `path`, as an estimate for other
-    processes; 0 if it was not imported here."""
+    """Returns the longest time in seconds that this process has needed to import the file `path`, as an estimate for
+    other processes; 0 if it was not imported here."""
     return _longest.get(path, 0.0)
 
 
 def find_class(module: ModuleType, task: dict[str, Any]) -> type[torch.nn.Module]:
-    """The class that the task names. Raises TaskError no_class."""
+    """Returns the class that the task names. Raises TaskError no_class if the module has no such torch.nn.Module."""
     attribute = getattr(module, task["class_name"], None)
     if isinstance(attribute, type) and issubclass(attribute, torch.nn.Module):
         return attribute
@@ -79,8 +79,8 @@ def find_class(module: ModuleType, task: dict[str, Any]) -> type[torch.nn.Module
 
 
 def build(module: ModuleType, task: dict[str, Any], device: str) -> torch.nn.Module:
-    """An instance on `device`, built under the task's seed, in training or evaluation mode as the task says, without
-    gradients.
+    """Returns an instance of the task's class on `device`, built after seeding with the task's seed, in training or
+    evaluation mode as the task says. Its parameters need no gradient.
 
     Raises TaskError cannot_build, or out_of_memory before an allocation that would not fit.
     """
@@ -101,13 +101,14 @@ def build(module: ModuleType, task: dict[str, Any], device: str) -> torch.nn.Mod
 
 
 def evaluate(expression: str, module: ModuleType, recorded: Callable[[int], Any] | None = None) -> Any:
-    """Evaluate an expression of the task in the module's namespace, with `torch` and, if given, `recorded` in scope."""
+    """Evaluates an expression of the task in the module's namespace, with `torch` and, if given, `recorded` (number of
+    a recorded call → its arguments) in scope."""
     names = {"torch": torch, **vars(module), **({} if recorded is None else {"recorded": recorded})}
     return eval(compile(expression, "<kernel-assistant>", "eval"), names)
 
 
 def seed_everything(seed: int) -> None:
-    """Seed the generators that a user's file is likely to use."""
+    """Seeds the random generators of torch, Python and, if it is imported, numpy."""
     torch.manual_seed(seed)
     random.seed(seed)
     numpy = sys.modules.get("numpy")
@@ -130,8 +131,8 @@ def _init_arguments(module: ModuleType, task: dict[str, Any]) -> tuple[tuple[Any
 
 
 def _check_signature(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], task: dict[str, Any]) -> None:
-    """Raise a TaskError that names the constructor's parameters if the declared arguments do not fit; this is the usual
-    mistake."""
+    """Raises TaskError (cannot_build), with the constructor's parameters in the message, if the declared arguments do
+    not fit; this is the usual mistake."""
     try:
         signature = inspect.signature(cls)
     except (TypeError, ValueError):  # the class is written in C or has a metaclass of its own
@@ -176,8 +177,8 @@ def _registered(name: str, module: ModuleType) -> Iterator[None]:
 
 
 def _forget(folders: list[str]) -> None:
-    """Remove from sys.modules the modules under `folders` that loads have imported, except installed packages and our
-    own modules."""
+    """Removes from sys.modules the modules under `folders` that earlier loads have imported, except installed packages
+    and our own modules."""
     package = __name__.partition(".")[0]
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
@@ -190,7 +191,7 @@ def _forget(folders: list[str]) -> None:
 
 
 def _unregister(module: ModuleType) -> None:
-    """Remove the operators that a module has registered, because torch does not allow a second definition."""
+    """Removes the operators that a module has registered, because torch does not allow a second definition."""
     for value in list(vars(module).values()):
         if isinstance(value, torch.library.Library):
             value._destroy()  # type: ignore[no-untyped-call]

@@ -12,7 +12,8 @@ _PREFIX, _SWITCH = "_kernels_", ".applied.install"
 
 @contextmanager
 def originals() -> Iterator[None]:
-    """Within the block, the kernels of all applied packages that are loaded are switched off."""
+    """Context manager: within the block, the kernels of all applied packages that are loaded in this process are
+    switched off; afterwards they are on."""
     loaded = [
         module for name, module in list(sys.modules.items()) if name.startswith(_PREFIX) and name.endswith(_SWITCH)
     ]

@@ -19,11 +19,12 @@ _WRITER = "kernel_assistant_recording.samples"
 
 
 def recorded_module(folder: str, module: types.ModuleType, cls: type, device: str) -> torch.nn.Module:
-    """The module as the program had it, or a new one that is built from its constructor arguments if only these were
-    kept.
+    """Returns the module as the scanned program had it, or a new one that is built from its constructor arguments if
+    only these were kept. `folder` has the saved files, `cls` is its class.
 
     Classes of the module's own file are replaced by those of `module`, even if the program imported that file under
-    another name. Raises TaskError cannot_build; errors of the program's own code during unpickling pass through.
+    another name. Raises TaskError cannot_build or no_inputs (the recording is gone); errors of the program's own code
+    during unpickling pass through.
     """
     path = os.path.join(folder, "module.pt")
     if os.path.exists(path):
@@ -56,12 +57,14 @@ def recorded_calls(folder: str, module: types.ModuleType) -> Callable[[int], tup
 
 
 def held(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns a tensor whose values the scan saved. Saved files call this function by its name."""
+    """Returns `tensor`, whose values the scan saved. Saved files call this function by its name around each saved
+    tensor."""
     return tensor
 
 
 def drawn(described: dict[str, Any]) -> torch.Tensor:
-    """A random tensor with the shape, strides, dtype, mean, standard deviation and bounds in `described`.
+    """Returns a random tensor with the shape, strides, dtype, mean, standard deviation and bounds in `described`, in
+    place of one that was too large to save.
 
     It is drawn on the default device: a CPU takes half a second for fifty million numbers, and a full evaluation draws
     each input ten times.
@@ -109,8 +112,8 @@ def _pickling(origin: dict[str, str], module: types.ModuleType) -> Any:
 
 
 def _from_main(path: str, module: types.ModuleType, name: str) -> Any:
-    """The object `name` of the program's own script, which cannot be imported as a module here. Raises TaskError
-    cannot_build if it is not found."""
+    """Returns the object `name` of the program's own script `path`, which cannot be imported as a module here. Raises
+    TaskError cannot_build if it is not found."""
     modules = [one for one in list(sys.modules.values()) if path and getattr(one, "__file__", None) == path]
     for candidate in (module, *modules):
         if hasattr(candidate, name.partition(".")[0]):

@@ -1,5 +1,5 @@
-"""Finds the modules that register operators outside ATen, and the text of those modules that cannot be read in a
-sandbox."""
+"""Finds the Python modules that register operators outside ATen, and the text of those modules whose files a sandbox
+cannot read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _DEFINED = re.compile(r"^debug: registered at (.+):\d+$", re.MULTILINE)
 
 
 def operators_of_libraries(plan: dict[str, Any]) -> list[str]:
-    """The operators outside ATen that a plan's residual calls need, such as `transformers::grouped_mm_fallback`."""
+    """Returns the operators outside ATen that a plan's residual calls (operators left to PyTorch) need, such as
+    `transformers::grouped_mm_fallback`."""
     nodes = [node for launch in plan["launches"] if launch.get("call") for node in launch["call"]["nodes"]]
     return sorted({node["op"] for node in nodes if "::" in node["op"]})
 
@@ -28,9 +29,10 @@ def operators_of_libraries(plan: dict[str, Any]) -> list[str]:
 def registering(operators: Iterable[str], module: ModuleType, content: str) -> dict[str, Any]:
     """Returns a dict that says what another process of this interpreter has to import in order to have the `operators`.
 
-    `imports` pairs operators with modules; if an operator's module cannot be found, it is paired with the user's
-    `module`, whose text is `content` and whose import registers the operator too. `sources` has path and text of each
-    imported module that lies outside the interpreter's folders; it is empty if all of `imports` are inside.
+    `imports` maps each operator to the name of a module; if the module that defines it cannot be found, that is the
+    user's `module`, whose text is `content` and whose import registers the operator too. `sources` maps the names of
+    imported modules that lie outside the interpreter's folders to (path, text); it is empty if all of `imports` are
+    inside.
     """
     imports = {operator: _module_of(operator, module) for operator in operators}
     if all(_is_installed(sys.modules[name]) for name in imports.values()):
@@ -39,15 +41,15 @@ def registering(operators: Iterable[str], module: ModuleType, content: str) -> d
 
 
 def _module_of(operator: str, module: ModuleType) -> str:
-    """Name of the module that defines an operator."""
+    """Returns the name of the Python module that defines an operator; the user's `module` if it is not found."""
     qualified = operator.partition(".")[0]
     name = getattr(getattr(OPDEFS.get(qualified), "_init_fn", None), "__module__", None) or _by_file(operator)
     return name if name in sys.modules and name != "__main__" else module.__name__
 
 
 def _by_file(operator: str) -> str | None:
-    """The module in whose file the operator was defined with torch.library; None for an operator that is defined in
-    C++."""
+    """Returns the name of the module in whose file the operator was defined with torch.library; None for an operator
+    that is defined in C++."""
     match = _DEFINED.search(torch._C._dispatch_dump(operator))
     if match is None:
         return None
@@ -71,8 +73,8 @@ def _sources(module: ModuleType, content: str) -> dict[str, tuple[str, str]]:
 
 def _in_a_package(name: str) -> bool:
     """Whether a module belongs to an installed package by its name, wherever its file is: the files that torch.compile
-    writes are modules of `torch._inductor`. If such a module were sent to the runner, all imports of torch there would
-    be looked up among the sent modules."""
+    writes are modules of `torch._inductor`. If such a module were sent to the runner, the runner would look up all
+    imports of torch among the sent modules."""
     package = sys.modules.get(name.partition(".")[0])
     return bool(getattr(package, "__file__", None)) and _is_installed(package)
 

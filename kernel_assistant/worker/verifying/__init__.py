@@ -1,1 +1,2 @@
-"""Verifying a candidate: on which inputs, and how close its outputs have to be to the reference's."""
+"""Verifies a candidate: chooses the inputs on which it runs, and decides whether its outputs are close enough to the
+reference's."""

@@ -1,8 +1,7 @@
-"""Shared memory for the inputs and outputs of one case.
+"""Makes shared memory for the inputs and outputs of one case, that is, of one choice of inputs.
 
 The memory of a small case is kept from candidate to candidate, because making and mapping it takes longer than
-verifying.
-"""
+verifying."""
 
 from __future__ import annotations
 
@@ -18,9 +17,9 @@ KEEP_BYTES = 64 << 20
 
 
 class CaseSets:
-    """Makes the buffer sets in which candidates of one task are verified; `input_names` are the task's inputs. With
-    `keeps`, the set for frequent cases is used again for the next candidate. That is unsafe where each candidate has a
-    process of its own, which may still write while it ends."""
+    """Makes the shared memory in which candidates of one task run while they are verified; `input_names` are the task's
+    inputs. With `keeps`, the memory for frequent cases is used again for the next candidate. That is unsafe where each
+    candidate has a process of its own, which may still write while it ends."""
 
     def __init__(self, input_names: list[str], keeps: bool) -> None:
         self._input_names, self._keeps = input_names, keeps
@@ -28,9 +27,9 @@ class CaseSets:
 
     @contextmanager
     def of(self, plan: dict[str, Any], expected: ExpectedOutputs, often: bool) -> Iterator[BufferSets]:
-        """Yields a `BufferSets` of one set with the sizes of `expected`; parameter values are written, inputs are not.
-        `often` marks a frequent case; all frequent cases have the same sizes. Raises IncorrectOutput if the plan has
-        another number of outputs."""
+        """Context manager that yields a `BufferSets` with one copy of inputs and outputs in the sizes of `expected`;
+        parameter values are written, inputs are not. `often` marks a frequent case; all frequent cases have the same
+        sizes. Raises IncorrectOutput if the plan has another number of outputs."""
         names = [spec["name"] for spec in plan["outputs"]]
         if len(names) != len(expected.reference):
             raise IncorrectOutput(
@@ -54,7 +53,7 @@ class CaseSets:
                 sets.close()
 
     def close(self) -> None:
-        """Free the kept set."""
+        """Frees the memory that was kept."""
         if self._kept is not None:
             self._kept.close()
             self._kept = None

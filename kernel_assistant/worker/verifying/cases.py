@@ -12,12 +12,11 @@ VARIANTS = ("normal", "x10", "shifted", "zeros", "ones")
 
 @dataclass(frozen=True)
 class Case:
-    """One choice of inputs: a workload, the kind of values (`variant`), sizes of the free dimensions (None: as
-    declared), and a seed.
+    """One choice of inputs for verifying: the number of the workload, the kind of values (`variant`: "declared", or one
+    of VARIANTS), sizes of the free dimensions (None: as declared), and a seed.
 
     `reweighted` multiplies parameters and buffers by fresh factors, so that a kernel that contains their values as
-    constants fails.
-    """
+    constants fails."""
 
     workload: int
     variant: str
@@ -37,8 +36,9 @@ class Case:
 
 
 def full_cases(workloads: int, held_out: list[dict[str, int]], has_constants: bool) -> list[Case]:
-    """The cases of the full tier, with unpredictable seeds. `held_out` are sizes of the free dimensions at which
-    candidates are verified too."""
+    """Returns the cases of the full tier, with unpredictable seeds, for that number of workloads. `held_out` are sizes
+    of the free dimensions at which candidates are verified too; with `has_constants` a case changes parameters and
+    buffers."""
     cases = [Case(0, "declared", None, fresh_seed())]
     cases += [Case(0, "declared", tuple(sizes.items()), fresh_seed()) for sizes in held_out]
     if has_constants:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 def compare_choice(got: torch.Tensor, choice: Choice) -> OutputComparison:
-    """Compares a candidate's indices `got`, in the shape of the output, with PyTorch's choice. An index as good as
-    PyTorch's passes."""
+    """Compares a candidate's indices `got` with those that PyTorch chose, such as the result of an argmax. An index as
+    good as PyTorch's passes. `got` has the elements of `choice.index`, in any shape."""
     index = got.reshape(choice.index.shape)
     bad = (index != choice.index) & ~_as_good(index, choice)
     if choice.chooser.distinct:
@@ -42,8 +42,8 @@ def compare_choice(got: torch.Tensor, choice: Choice) -> OutputComparison:
 def part_chosen(
     task: OpenTask, call: tuple[Args, Kwargs], position: int, reference: torch.Tensor, part: torch.Tensor, start: int
 ) -> bool:
-    """Whether output number `position` is a correct choice although its `part` from the flat index `start` on differs
-    from PyTorch's `reference` for this call. False if the output is no choice."""
+    """Whether output number `position` holds correctly chosen indices although its `part` from the flat index `start`
+    on differs from PyTorch's `reference` for this call. False if the output is no tensor of chosen indices."""
     choices = choices_of(task, *call)
     choice = choices[position] if position < len(choices) else None
     if choice is None:
@@ -54,7 +54,7 @@ def part_chosen(
 
 
 def _as_good(index: torch.Tensor, choice: Choice) -> torch.Tensor:
-    """A mask: which elements of `index` are valid and select a value as good as the best."""
+    """Returns a boolean mask: which elements of `index` are valid and select a value as good as the best."""
     dim, values = choice.dim, choice.values
     # Integers are exact as they are; float64 does not hold all of them.
     exact = choice.exact if values.dtype.is_floating_point else values
@@ -77,8 +77,8 @@ def _as_good(index: torch.Tensor, choice: Choice) -> torch.Tensor:
 
 
 def _bound(best: torch.Tensor, choice: Choice) -> torch.Tensor:
-    """By how much a chosen floating value may be worse than the best one in its row; 0 where PyTorch's values are
-    exact."""
+    """Returns by how much a chosen floating value may be worse than the best one in its row (the values along the
+    dimension of the choice); 0 where PyTorch's values are exact."""
     dtype = choice.values.dtype
     errors = _errors_of_rows(choice)
     if not (dtype == torch.float64 or bool(errors.any())):
@@ -87,8 +87,8 @@ def _bound(best: torch.Tensor, choice: Choice) -> torch.Tensor:
 
 
 def _errors_of_rows(choice: Choice) -> torch.Tensor:
-    """PyTorch's largest error against float64 in each row. A few rows are handled at a time, because a copy of all may
-    not fit into memory."""
+    """Returns PyTorch's largest error against float64 in each row, that is, along the dimension of the choice. A few
+    rows are handled at a time, because a float64 copy of all may not fit into memory."""
     values, exact, dim = choice.values, choice.exact, choice.dim
     across = max((other for other in range(values.dim()) if other != dim), key=values.shape.__getitem__, default=None)
     if across is None:
@@ -104,7 +104,7 @@ def _largest_error(values: torch.Tensor, exact: torch.Tensor, dim: int) -> torch
 
 
 def _wide(chosen: torch.Tensor) -> torch.Tensor:
-    """Real numbers as float64; integers unchanged, because float64 does not hold all of them."""
+    """Returns real numbers as float64, and integers unchanged, because float64 does not hold all of them."""
     return chosen.double() if chosen.dtype.is_floating_point else chosen
 
 
@@ -118,7 +118,7 @@ def _positions(index: torch.Tensor, dim: int) -> torch.Tensor:
 
 
 def _repeated(index: torch.Tensor, dim: int) -> torch.Tensor:
-    """A mask that is True for all elements of a row in which an index occurs twice."""
+    """Returns a boolean mask that is True for all elements of a row (along `dim`) in which an index occurs twice."""
     ordered = index.sort(dim).values
     twice = (ordered.diff(dim=dim) == 0).any(dim, keepdim=True)
     return twice.expand_as(index)

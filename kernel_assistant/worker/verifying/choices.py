@@ -1,9 +1,8 @@
 """Finds outputs that are indices of chosen values: argmax, the second result of max, topk, sort, …
 
-While the module runs, the operators that choose are watched. An output is a choice if it is the tensor of indices that
-such an operator returned, or another shape of it, unchanged. A tensor that is computed from indices is no choice; it is
-compared like any other output.
-"""
+While the module runs, the operators that choose are watched. An output is a *choice* if it is the tensor of indices
+that such an operator returned, or another shape of it, unchanged. A tensor that is computed from indices is no choice;
+it is compared like any other output."""
 
 from __future__ import annotations
 
@@ -24,13 +23,13 @@ Tensors = tuple[torch.Tensor, ...]
 
 @dataclass(frozen=True)
 class Chooser:
-    """An operator that chooses along one dimension. `result` is the position of the indices among its results, None if
-    they are the only one; `dim` is the dimension where none is given (None: all values as one row).
+    """An operator such as argmax or topk, which returns indices of values that it chooses along one dimension. `result`
+    is the position of the indices among its results, None if they are the only one; `dim` is the dimension if the call
+    gives none (None: all values as one row).
 
     `first`: of equal values, the operator promises to choose the first (cummax and cummin: the last). `distinct`: no
     element is chosen twice. `upto`: element k chooses among the first k + 1 only. `by_value`: the value that is chosen
-    does not depend on rounding elsewhere (not for `mode`).
-    """
+    does not depend on rounding elsewhere (not for `mode`)."""
 
     result: int | None = 1
     dim: int | None = -1
@@ -55,8 +54,9 @@ CHOOSERS = {
 
 @dataclass(frozen=True)
 class Picked:
-    """One call of a chooser: the values from which it chose, the dimension (None: all of them as one row), and its
-    indices. `versions` tell whether values or indices have been changed in place since."""
+    """One call of an operator that chooses: the values from which it chose, the dimension (None: all of them as one
+    row), and the indices that it returned. `versions` tell whether values or indices have been changed in place
+    since."""
 
     chooser: Chooser
     values: torch.Tensor
@@ -71,9 +71,9 @@ class Picked:
 
 @dataclass(frozen=True)
 class Choice:
-    """An output that holds indices of chosen values. `values` and `exact` are the values among which the operator
-    chooses, as rows along `dim`: in PyTorch's dtype and in float64. `index` and `exact_index` are the indices that were
-    chosen from each; the output has the elements of `index` in the same order."""
+    """An output that holds indices which an operator such as argmax chose. `values` and `exact` are the values among
+    which it chooses, as rows along `dim`: in PyTorch's dtype and in float64. `index` and `exact_index` are the indices
+    that it chose from each; the output has the elements of `index` in the same order."""
 
     chooser: Chooser
     dim: int
@@ -88,7 +88,7 @@ class Choice:
 
 
 class _Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While active, notes each call of a chooser in `picked`."""
+    """While active, notes each call of an operator that returns chosen indices (those in CHOOSERS) in `picked`."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -114,7 +114,8 @@ class _Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def chooses(graph: dict[str, Any]) -> bool:
-    """Whether an output of the graph may be a choice: only then is the module watched."""
+    """Whether an output of the graph may hold indices that an operator such as argmax chose: only then is the module
+    watched."""
     if not any(str(node["op"]).partition(".")[0] in _NAMES for node in graph["nodes"]):
         return False
     specs = {value["name"]: value["spec"] for value in [*graph["inputs"], *graph["nodes"]]}
@@ -134,15 +135,16 @@ def _watched(graph: dict[str, Any]) -> Iterator[list[Picked]]:
 
 
 def watched(graph: dict[str, Any], run: Callable[[], Tensors]) -> tuple[list[torch.Tensor], list[Picked | None]]:
-    """The outputs of `run`, which runs the module, and for each output the call of a chooser that made it, or None."""
+    """Returns the outputs of `run`, which runs the module, and for each output the call of an operator such as argmax
+    that chose its indices, or None."""
     with _watched(graph) as picked:
         outputs = list(run())
     return outputs, [_source(output, picked) for output in outputs]
 
 
 def _source(output: torch.Tensor, picked: list[Picked]) -> Picked | None:
-    """The call whose indices are this output: it has the same memory in the same order, and was never written to since.
-    None if there is none."""
+    """Returns the call whose indices are this output: the output has the same memory in the same order, and neither was
+    written to since. Returns None if there is none."""
     for one in picked:
         if (
             output.dtype == torch.int64
@@ -157,8 +159,8 @@ def _source(output: torch.Tensor, picked: list[Picked]) -> Picked | None:
 
 
 def paired(reference: list[Picked | None], exact: list[Picked | None]) -> list[Choice | None]:
-    """The `Choice` of each output, made from the run in PyTorch's dtype and the run in float64; None for an output
-    unless it is a choice in both runs."""
+    """Returns the `Choice` of each output, made from the run in PyTorch's dtype and the run in float64; None for an
+    output that is not a tensor of chosen indices in both runs."""
     return [None if a is None or b is None else _choice(a, b) for a, b in zip(reference, exact, strict=True)]
 
 
@@ -176,8 +178,8 @@ def _choice(one: Picked, exact: Picked) -> Choice | None:
 
 
 def choices_of(task: OpenTask, args: Args, kwargs: Kwargs) -> list[Choice | None]:
-    """The `Choice` of each output for these inputs, or None where an output is no choice. Empty if no output can be a
-    choice, or if the module cannot run in float64 now."""
+    """Returns the `Choice` of each output for these inputs, or None for an output that does not hold chosen indices.
+    Empty if no output can hold such indices, or if the module cannot run in float64 now."""
     if not chooses(task.graph):
         return []
     _, reference = watched(task.graph, lambda: task.call(args, kwargs))

@@ -41,13 +41,14 @@ TOLERANCE = {
 
 @dataclass
 class OutputComparison:
-    """The comparison of one output. Errors are absolute maxima and squared sums; `worst` is the flat index of the
-    element that exceeds its bound the most.
+    """The comparison of one output with float64. `error` and `reference_error` are the largest absolute errors of
+    candidate and PyTorch, `failures` the number of elements beyond their bound, and `worst` the flat index of the
+    element that exceeds its bound the most. `why` is "value", "norm" (the error of the whole output is too large) or
+    "".
 
     `half_ulp` is half a unit in the last place of the largest value, in the output's dtype; `rms` is the root mean
     square of the float64 output. `places` are the flat indices of all failing elements, if they are few and the whole
-    output is within its bound; else it is empty.
-    """
+    output is within its bound; else it is empty."""
 
     passed: bool
     error: float
@@ -79,9 +80,10 @@ def compare(
     usual: float = 0.0,
     whole: WholeOutput | None = None,
 ) -> OutputComparison:
-    """Compare a candidate's output with the reference and float64. All have one shape; `want` is float64 if floating.
-    `usual` is the root mean square of the output on the declared inputs. If `got` is a part of an output, `whole` is
-    that output: the part then has the same bounds as the whole."""
+    """Compares a candidate's output with the reference's and with float64, under the error policy `policy` (a key of
+    TOLERANCE). All have one shape; `want` is float64 if floating. `usual` is the root mean square of the output on the
+    declared inputs. If `got` is a part of an output, `whole` is that output: the part then has the same bounds as the
+    whole."""
     if not got.dtype.is_floating_point:
         return _compare_exact(got, reference)
     tolerance = TOLERANCE[policy][got.dtype]
@@ -115,7 +117,8 @@ def compare(
 
 
 def less_exact(one: torch.Tensor, other: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
-    """`other` if it is farther from float64 than `one`, and is finite wherever `one` is; otherwise `one`."""
+    """Returns `other` if its error against `want` (float64) is larger than that of `one` in the 2-norm, and it is
+    finite wherever `one` is; otherwise `one`."""
     if not one.dtype.is_floating_point or other.stride() != one.stride():
         return one
     stats = _statistics(other, one, want)
@@ -133,8 +136,8 @@ def is_as_inexact(one: torch.Tensor, reference: torch.Tensor, want: torch.Tensor
 
 
 def surely_passes(got: torch.Tensor, reference: torch.Tensor, policy: str, excused: float = 0.0) -> torch.Tensor:
-    """A boolean tensor on the device. True means that `compare(got, reference, reference.double(), policy)` passes, or
-    that its largest error is at most `excused`. False means nothing: `compare` may pass all the same."""
+    """Returns a boolean tensor on the device. True means that `compare(got, reference, reference.double(), policy)`
+    passes, or that its largest error is at most `excused`. False means nothing: `compare` may pass all the same."""
     if not got.dtype.is_floating_point:
         return (got == reference).all()
     if not got.numel():
@@ -162,8 +165,9 @@ def _compare_exact(got: torch.Tensor, reference: torch.Tensor) -> OutputComparis
 def _beyond(
     g: torch.Tensor, r: torch.Tensor, w: torch.Tensor, bound: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns a mask of the elements that fail, and by how many times each exceeds `bound`. If float64 or PyTorch is
-    not finite, a value of the same class (NaN, +inf, -inf) passes."""
+    """Returns a mask of the elements that fail, and a tensor of their errors divided by `bound` (0 for elements that
+    pass). `g`, `r` and `w` are candidate, PyTorch and float64. If float64 or PyTorch is not finite, a value of the same
+    class (NaN, +inf, -inf) passes."""
     difference = (g - w).abs()
     special = ~torch.isfinite(w) | ~torch.isfinite(r)
     same = (g == w) | (g == r) | (torch.isnan(g) & (torch.isnan(w) | torch.isnan(r)))
@@ -175,8 +179,8 @@ def _beyond(
 def _failures(
     got: torch.Tensor, reference: torch.Tensor, want: torch.Tensor, tolerance: float, absolute: float, floor: float
 ) -> tuple[int, int, list[int]]:
-    """How many elements fail, the flat index of the largest failure, and the flat indices of all failures if they are
-    few. Called only if some elements may fail."""
+    """Returns the number of elements that fail, the flat index of the largest failure, and the flat indices of all
+    failures if they are few. Called only if some elements may fail."""
     failures, worst, excess, indices = 0, 0, 0.0, list[int]()
     for start, (g, r, w) in _chunks(got, reference, want):
         bound = torch.clamp(tolerance * w.abs() + absolute, min=floor)
@@ -192,8 +196,8 @@ def _failures(
 
 
 def _largest_error(got: torch.Tensor, reference: torch.Tensor, want: torch.Tensor) -> int:
-    """The flat index of the element with the largest error, among the elements for which float64 and PyTorch are
-    finite."""
+    """Returns the flat index of the element with the largest error, among the elements for which float64 and PyTorch
+    are finite."""
     largest, worst = -1.0, 0
     for start, (g, r, w) in _chunks(got, reference, want):
         value, index = torch.where(torch.isfinite(w) & torch.isfinite(r), (g - w).abs(), 0.0).max(0)
@@ -204,7 +208,8 @@ def _largest_error(got: torch.Tensor, reference: torch.Tensor, want: torch.Tenso
 
 @dataclass
 class _Statistics:
-    """Maxima and squared sums of errors and values, over the elements for which float64 and PyTorch are finite."""
+    """The largest values and the squared 2-norms of errors and outputs, over the elements for which float64 and PyTorch
+    are finite; filled chunk by chunk."""
 
     error: float = 0.0
     reference_error: float = 0.0
@@ -220,9 +225,8 @@ class _Statistics:
         return (self.squared_norm / self.count) ** 0.5 if self.count else 0.0
 
     def add(self, figures: list[float], count: int) -> None:
-        """Add one chunk. `figures` are the largest error, the reference's largest error, the largest value, then the
-        2-norms of the errors, of the reference's errors and of the values. `count` is the number of elements.
-        """
+        """Adds one chunk. `figures` are the largest error, the reference's largest error, the largest value, then the
+        2-norms of the errors, of the reference's errors and of the values. `count` is the number of elements."""
         error, reference_error, peak, *norms = figures
         self.error = error if math.isnan(error) else max(self.error, error)
         self.reference_error = max(self.reference_error, reference_error)
@@ -248,9 +252,8 @@ def _statistics(got: torch.Tensor, reference: torch.Tensor, want: torch.Tensor) 
 
 
 def _figures(mine: torch.Tensor, theirs: torch.Tensor, want: torch.Tensor) -> list[float]:
-    """The largest magnitude of each of the three tensors, then the 2-norm of each. A value that is not finite makes
-    some of these numbers non-finite.
-    """
+    """Returns the largest magnitude of each of the three tensors, then the 2-norm of each. A value that is not finite
+    makes some of these numbers non-finite."""
     norm = torch.linalg.vector_norm
     tensors = (mine, theirs, want)
     figures = [norm(value, math.inf) for value in tensors] + [norm(value) for value in tensors]

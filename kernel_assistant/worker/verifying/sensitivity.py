@@ -1,7 +1,6 @@
-"""Accepts a few elements where the module magnifies rounding: a logarithm of a value near zero, a quotient of two sums
-that cancel. Another correct order of operations gives other values there; so does PyTorch for slightly different
-inputs.
-"""
+"""Accepts a few wrong-looking elements where the module magnifies rounding: a logarithm of a value near zero, a
+quotient of two sums that cancel. Another correct order of operations gives other values there; so does PyTorch for
+slightly different inputs."""
 
 from __future__ import annotations
 
@@ -27,10 +26,10 @@ def moves_as_far(
     want: torch.Tensor,
     indices: Sequence[int],
 ) -> bool:
-    """Whether a candidate's values `got` are about as close to the float64 values `want` as PyTorch's are when its
-    inputs are `tensors` with each value changed by one rounding. That is the backward error of a stable algorithm
-    (Higham, Accuracy and Stability of Numerical Algorithms, 1.5). `got` and `want` are the elements of output number
-    `position` at the flat `indices`."""
+    """Whether a candidate's values `got` are about as close to the float64 values `want` as PyTorch's are when each
+    value of its inputs `tensors` is changed by one rounding. That is the backward error of a stable algorithm (Higham,
+    Accuracy and Stability of Numerical Algorithms, 1.5). `got` and `want` are the elements of output number `position`
+    at the flat `indices`."""
     index = torch.tensor(indices, device=got.device)
     wanted = want.double()
     farthest = torch.zeros_like(wanted)
@@ -46,8 +45,8 @@ def moves_as_far(
 
 
 def _rounded_otherwise(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """The tensor with about a third of its values larger, and a third smaller, by one unit in the last place of the
-    value or of the root mean square, whichever is larger."""
+    """Returns the tensor with about a third of its values larger, and a third smaller, by one unit in the last place of
+    the value or of the root mean square, whichever is larger. Returns a tensor of integers unchanged."""
     if not tensor.dtype.is_floating_point:
         return tensor
     steps = torch.randint(-1, 2, tensor.shape, generator=generator, device=tensor.device)

@@ -1,4 +1,5 @@
-"""Verifies one candidate on one case: runs it in the runner and compares every output with float64."""
+"""Verifies one candidate on one case (one choice of inputs): runs it in the runner and compares every output with
+float64."""
 
 from __future__ import annotations
 
@@ -30,8 +31,9 @@ POISONS = (0xFF, 0x7B)
 
 @dataclass
 class ExpectedOutputs:
-    """The inputs of one case (`tensors`) with PyTorch's outputs (`reference`), the float64 outputs (`want`) and sizes
-    (`dims`). `choices` has the `Choice` (or None) of each output, or is empty if none is a choice."""
+    """The inputs of one case (`tensors`) with PyTorch's outputs (`reference`), the float64 outputs (`want`), sizes
+    (`dims`), and parameters and buffers (`constants`). `choices` has, for each output that holds indices chosen by an
+    operator such as argmax, its `Choice`, and None for the others; or it is empty."""
 
     case: Case
     tensors: list[torch.Tensor]
@@ -43,13 +45,14 @@ class ExpectedOutputs:
 
     @property
     def bytes(self) -> int:
-        """Bytes of all tensors of the case."""
+        """Returns the bytes of all tensors of the case."""
         held = [*self.tensors, *self.reference, *self.want, *self.constants.values()]
         chosen = sum(choice.bytes for choice in self.choices if choice is not None)
         return chosen + sum(tensor.numel() * tensor.element_size() for tensor in held)
 
     def compare(self, position: int, got: torch.Tensor, policy: str, usual: float = 0.0) -> OutputComparison:
-        """Compares a candidate's output number `position` with PyTorch's, by the error policy `policy`."""
+        """Compares a candidate's output number `position` with PyTorch's, by the error policy `policy`. `usual` is the
+        root mean square of the output on the declared inputs."""
         choice = self.choices[position] if self.choices else None
         if choice is not None:
             return compare_choice(got, choice)
@@ -57,7 +60,8 @@ class ExpectedOutputs:
 
 
 class IncorrectOutput(Exception):
-    """The candidate failed a check. The exception has the outcome, and a Mismatch as plain data or None."""
+    """The candidate failed a check. `outcome` is the name of the failure, such as "incorrect" or "cheating"; `mismatch`
+    is a dict as `describe` returns it, or None."""
 
     def __init__(self, outcome: str, message: str, mismatch: dict[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -66,8 +70,9 @@ class IncorrectOutput(Exception):
 
 @dataclass
 class WorstErrors:
-    """The worst errors of all outputs compared so far. `usual` is the root mean square of each output on the declared
-    inputs, which are the first case in every tier."""
+    """The worst errors of all outputs compared so far: `ratio` is the candidate's error over PyTorch's, `relative` the
+    relative error in the 2-norm. `usual` has the root mean square of each output on the declared inputs, which are the
+    first case in every tier."""
 
     error: float = 0.0
     reference_error: float = 0.0
@@ -85,19 +90,18 @@ class WorstErrors:
 
 
 def error_ratio(result: OutputComparison) -> float:
-    """The candidate's error as a multiple of PyTorch's error; 0/0 is 1.
+    """Returns the candidate's error as a multiple of PyTorch's error; 1 if both are 0.
 
     PyTorch's error counts as at least half a unit in the last place of the largest value, because it may be exact by
-    chance, for example on ones and zeros.
-    """
+    chance, for example on ones and zeros."""
     least = max(result.reference_error, result.half_ulp)
     return result.error / least if least else 1.0
 
 
 def expect(task: OpenTask, case: Case, as_compiled: bool = False) -> ExpectedOutputs | None:
-    """Inputs and expected outputs of a case; None if the case does not apply to this task, or memory is missing. With
-    `as_compiled`, the reference is whichever is less exact: the outputs of eager mode or those of torch.compile
-    (opening/tensor_cores.py)."""
+    """Returns inputs and expected outputs of a case; None if the case does not apply to this task, or if memory for an
+    optional case is missing. With `as_compiled`, the reference is whichever is less exact: the outputs of eager mode or
+    those of torch.compile (opening/tensor_cores.py)."""
     had_float64 = task.reference_is_float64
     if case.optional and case.name in task.avoid:
         return None
@@ -130,9 +134,9 @@ def expect(task: OpenTask, case: Case, as_compiled: bool = False) -> ExpectedOut
 def bind(
     sets: BufferSets, runner: RunnerClient, plan: dict[str, Any], lock: DeviceLock, quick: bool = False
 ) -> dict[str, Any]:
-    """Binds the candidate to the sets. Returns the runner's answer. If the plan has library launches, the device is
-    held exclusively, because the runner then chooses the libraries' algorithms by timing them. With `quick`, it chooses
-    among few."""
+    """Gives the runner the addresses of the sets (copies of inputs and outputs), and lets it run the plan's `prepare`
+    launches. Returns its answer. If the plan has library launches, the device is held exclusively, because the runner
+    then chooses the libraries' algorithms by timing them. With `quick`, it chooses among few."""
     chooses = any(launch.get("library") for launch in plan.get("launches", ()))
     with lock.exclusive() if chooses else nullcontext():
         # Kernels for CUDA are the only code of a candidate with library launches.
@@ -150,8 +154,9 @@ def verify_case(
     errors: WorstErrors,
     lock: DeviceLock,
 ) -> None:
-    """Run the candidate twice on one case, with outputs that are filled with a different byte before each run, and
-    compare its outputs. Raises IncorrectOutput or CandidateFailure."""
+    """Runs the candidate twice on one case, with outputs that are filled with a different byte before each run, and
+    compares its outputs; adds their errors to `errors`. `timeout` is in seconds. Raises IncorrectOutput or
+    CandidateFailure."""
     # Bound before the inputs are there: `prepare` may use parameters only.
     # Nothing is timed at other sizes.
     bind(sets, runner, plan, lock, quick=expected.case.dims is not None)
@@ -169,7 +174,8 @@ def verify_case(
 def made_sets(
     input_names: list[str], output_names: list[str], expected: ExpectedOutputs, count: int, prefix: str = ""
 ) -> BufferSets:
-    """Shared memory for `count` sets of the sizes of `expected`, with its parameter values written."""
+    """Returns shared memory for `count` sets (copies of inputs and outputs) of the sizes of `expected`, with its
+    parameter values written. `prefix` begins the names of the memory ranges."""
     return BufferSets(
         input_names,
         output_names,
@@ -203,7 +209,7 @@ def check_outputs(
     errors: WorstErrors,
     task: OpenTask | None = None,
 ) -> None:
-    """Compares all outputs of a case under the tolerance `policy` and adds their errors to `errors`. Raises
+    """Compares all outputs of a case under the error policy `policy` and adds their errors to `errors`. Raises
     IncorrectOutput with the worst element. If `task` is given, a few elements may be beyond the tolerance, provided
     that PyTorch's own results there change as much after its inputs are rounded in another way."""
     for position, (spec, got) in enumerate(zip(plan["outputs"], outputs, strict=True)):
@@ -234,8 +240,8 @@ def _check_repeat(
     errors: WorstErrors,
     task: OpenTask,
 ) -> None:
-    """Compare the outputs of a repeated run. Their bits may differ from those of the first run, but only within bounds;
-    otherwise IncorrectOutput is raised."""
+    """Compares the outputs of a second run. Their bits may differ from those of the first run, but only within bounds;
+    otherwise raises IncorrectOutput with the outcome `nondeterministic`."""
     try:
         check_outputs(plan, outputs, expected, policy, errors, task)
     except IncorrectOutput as wrong:
@@ -246,7 +252,8 @@ def _check_repeat(
 def describe(
     name: str, got: torch.Tensor, want: torch.Tensor, result: OutputComparison, workload: str
 ) -> dict[str, Any]:
-    """A Mismatch as plain data: the worst element of an output, the values there, and how many elements fail."""
+    """Returns a dict about an output that failed: its name, the index of its worst element, the values there, how many
+    elements fail and of how many, and why; `workload` names the inputs."""
     flat, index = result.worst, []
     for size in reversed(got.shape):
         index.append(flat % size)
@@ -277,8 +284,8 @@ def finite(value: float) -> float | None:
 
 @contextmanager
 def reweighted(task: OpenTask, seed: int, active: bool) -> Iterator[None]:
-    """Within the block, all floating parameters and buffers of the module, and of its float64 copy if there is one, are
-    multiplied by random factors in [0.5, 1.5). Does nothing unless `active`."""
+    """Context manager: within the block, all floating parameters and buffers of the module, and of its float64 copy if
+    there is one, are multiplied by random factors in [0.5, 1.5). Does nothing unless `active`."""
     if not active:
         yield
         return
@@ -307,7 +314,7 @@ def _floating(model: torch.nn.Module) -> list[torch.Tensor]:
 
 
 def all_finite(tensors: list[torch.Tensor]) -> bool:
-    """Whether all values of the floating tensors are finite."""
+    """Whether all values of the floating tensors are finite; other tensors do not count."""
     return all(bool(torch.isfinite(value).all()) for value in tensors if value.dtype.is_floating_point)
 
 

@@ -23,9 +23,9 @@ from kernel_assistant_lsp.text.snapshot import Snapshot
 
 
 async def list_classes(context: Context, argument: dict[str, Any]) -> list[dict[str, Any]]:
-    """List the module classes of a document, with or without lenses.
+    """Lists all module classes of a document, also those that get no lenses.
 
-    Return `{"class", "line", "hindrance"}` for each class, in order; `line` counts from 0. `hindrance` says why the
+    Returns `{"class", "line", "hindrance"}` for each class, in order; `line` counts from 0. `hindrance` says why the
     class cannot be optimized; it is "" if it can.
     """
     snapshot = context.documents.get(text_of(argument, "uri"))
@@ -37,10 +37,8 @@ async def list_classes(context: Context, argument: dict[str, Any]) -> list[dict[
 
 
 async def ignore(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
-    """Hide a class from lenses by a comment above it.
-
-    Return `{"ignored": class}`.
-    """
+    """Inserts a comment above a class that hides it from lenses. Returns `{"ignored": class}`. Raises UsageError if the
+    document has no such class."""
     snapshot, name = class_of(context, argument)
     matches = [one for one in context.classes(snapshot) if one.name == name]
     if not matches:
@@ -51,11 +49,12 @@ async def ignore(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
 
 
 async def scan(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
-    """Run one of the user's programs under the recorder, and rank its modules by time.
+    """Runs one of the user's programs under the recorder, which times modules and keeps their inputs, and ranks its
+    modules.
 
-    Return the object that `scan --json` prints. If `program` is missing, return `{"scan": null, "needs": "program",
-    …}` with choices. If the request is cancelled, the program is stopped, and the answer has what was recorded until
-    then.
+    Returns the object that `scan --json` prints. If `program` is missing, returns `{"scan": null, "needs": "program",
+    …}` with choices. If the client cancels the request, the program is stopped, and the answer has the calls recorded
+    until then.
     """
     path = path_of(text_of(argument, "uri"))
     program = argument.get("program")
@@ -88,11 +87,11 @@ def _folder(context: Context, path: Path) -> Path:
 
 
 async def give_inputs(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
-    """Give a class inputs: drafted above it, or recorded from a program that uses it.
+    """Drafts a comment with inputs above a class, or records its inputs from a program that uses it.
 
-    If `how` is "draft", return `{"text", "origin", "problem", "inserted", "job"}`; if it is "record", the answer of
-    `scan`. A draft is run before it is returned; `problem` says why it does not run. The argument `text` is a draft of
-    an earlier call, to be used instead of a new one. With `optimize` a job starts after the draft is inserted.
+    If `how` is "draft", returns `{"text", "origin", "problem", "inserted", "job"}`; if it is "record", the answer of
+    `scan`. The class is run with the draft before; `problem` says why that failed. The argument `text` is a draft of an
+    earlier call, to be used instead of a new one. With `optimize` a job starts after the draft is inserted.
     """
     if text_of(argument, "how") == "record":
         return await scan(context, argument)
@@ -108,7 +107,7 @@ async def give_inputs(context: Context, argument: dict[str, Any]) -> dict[str, A
 
 
 async def _optimize(context: Context, argument: dict[str, Any], before: Snapshot) -> dict[str, Any]:
-    """Start a job once the editor has sent the text with the draft. This text may arrive before or after the editor's
-    answer to the edit."""
+    """Starts a job once the editor has sent the text that contains the draft. This text may arrive before or after the
+    editor's answer to the edit."""
     await context.changed_since(before)
     return await submit(context, argument, JobKind.optimize)

@@ -23,11 +23,11 @@ from kernel_assistant_lsp.text.snapshot import Snapshot
 
 
 async def apply_kernels(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
-    """Put the kernels of a job into the user's file.
+    """Puts the kernels of a job into the user's file.
 
-    Return `{"applied", "path", "package", "edited", "warnings"}`; `edited` is true if the change is in the editor and
-    not saved yet. For a class of an installed library `installed.apply` gives the answer. With `completed` an inline
-    completion has inserted the decorator already; it is removed again if applying fails.
+    Returns `{"applied", "path", "package", "edited", "warnings"}`; `edited` is true if the change is in the editor and
+    not saved yet. A class of an installed library is handled by `installed.apply`. `completed` is true if the user
+    accepted an inline completion, which has inserted the decorator already; it is removed again if applying fails.
     """
     snapshot, name = class_of(context, argument)
     if is_of_library(snapshot):
@@ -75,8 +75,8 @@ def _in_editor(context: Context, snapshot: Snapshot) -> bool:
 
 
 async def _edit(context: Context, snapshot: Snapshot, applied: ApplyResult) -> None:
-    """Have the editor insert the lines. The package exists already; it is deleted again if the editor refuses the
-    edit."""
+    """Lets the editor insert the lines of `applied`. The package of kernels exists already; it is deleted again if the
+    editor refuses the edit. Raises UsageError then."""
     try:
         await context.edit(snapshot, applied.text, f"Kernels of {applied.class_name}")
     except UsageError:
@@ -92,10 +92,12 @@ def _take_back(context: Context, applied: ApplyResult) -> None:
 
 
 async def undo_kernels(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
-    """Take applied kernels out of the user's file.
+    """Takes applied kernels out of the user's file.
 
-    Return `{"undone", "path", "edited", "kept"}`. If `edited` is true, the change is in the editor, and the package is
-    deleted when the file is saved; otherwise it is deleted already."""
+    Returns `{"undone", "path", "edited", "kept"}`: the classes, the file, and the files that stay in the package
+    because they were changed by hand. If `edited` is true, the change is in the editor, and the package is deleted when
+    the file is saved; otherwise it is deleted already.
+    """
     snapshot, name = class_of(context, argument)
     if installed.is_of_library(snapshot):
         return await installed.undo(context, snapshot, name)
@@ -126,6 +128,7 @@ def _named_on_disk(snapshot: Snapshot, name: str) -> bool:
 
 
 def undo_on_disk(context: Context, path: Path, name: str) -> dict[str, Any]:
-    """Undo the applied kernels on disk and delete the package. Call it in a thread."""
+    """Removes the applied kernels of class `name` from the file on disk and deletes their package. Returns the answer
+    of `undo_kernels`. Call it in a thread."""
     undone = undo_at(context.history.store, FileSelection(path, name))
     return {"undone": list(undone.classes), "path": str(path), "edited": False, "kept": list(undone.kept)}

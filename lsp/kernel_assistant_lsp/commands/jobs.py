@@ -29,11 +29,12 @@ _MOST = 100
 
 
 async def list_jobs(context: Context, argument: dict[str, Any]) -> list[dict[str, Any]]:
-    """List the jobs of this workspace: running jobs first, then ended ones, newest first.
+    """Lists the jobs of this workspace: running jobs first, then ended ones, newest first.
 
-    Return one object for each job. `active` is the job's view if this server follows it, else null; `offer` and
-    `figure` belong to its result; `appliable` says whether the kernels can be applied to the file as it is. With
-    `all`, jobs of other folders are listed too."""
+    Returns one object for each job. `active` is the job's progress (`EditorJob.document`) if this server follows it,
+    else null. `offer` and `figure` describe the gain of its result; `appliable` says whether its kernels can be applied
+    to the file as it is now. With `all`, jobs of other folders are listed too.
+    """
     folders = [] if argument.get("all") is True else context.folders()
     opened = {snapshot.path: snapshot.text for snapshot in context.documents.all()}
 
@@ -94,15 +95,15 @@ async def cancel(context: Context, job: str) -> dict[str, Any]:
 
 
 def _source(context: Context, job: str) -> tuple[EventSource, str]:
-    """Return the session host that runs `job`, local or remote, as a source of its events, and the number of the job
+    """Returns (host, number): the session host, local or remote, that runs the job `job`, and the number of the job
     there."""
     return context.jobs.source(job) or (Client(context.settings(None)), job)
 
 
 async def confirm(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
-    """Run a confirmation of the candidate of a job that was cut short or whose gain was unclear.
+    """Measures the candidate of a job in full, if the job was stopped early or its gain was unclear.
 
-    Return `{"job"}`. The new job is shown and applied like a job that searched for candidates.
+    Returns `{"job"}`. The new job is shown and applied like a job that searched for candidates.
     """
     from kernel_assistant.session.kinds.again import prepare_confirm
 

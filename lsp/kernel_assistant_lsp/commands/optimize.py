@@ -62,8 +62,8 @@ def _needed(snapshot: Snapshot, name: str, error: Any) -> dict[str, Any]:
 
 
 async def _tried(context: Context, choice: dict[str, Any]) -> tuple[str, tuple[str, dict[str, Any]]]:
-    """Return a choice for the user: its title, and the command that it runs. The command inserts a draft of inputs,
-    with which the class was run before."""
+    """Drafts inputs and runs the class with them. Returns a choice for the user: (title, (command, argument)). The
+    command inserts the draft and, if the class ran, starts a job."""
     argument = choice["arguments"][0]
     draft = await drafted(context, *class_of(context, argument))
     line = draft["text"].splitlines()[-1].removeprefix("# kernel-assistant: ")
@@ -92,10 +92,12 @@ async def profile(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
 
 
 async def verify(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
-    """Verify kernels again: those applied in the file, or the candidate of a job.
+    """Starts a job that verifies kernels again: those applied in the file, or the candidate of the job that the
+    argument names.
 
-    Return `{"job"}`, or `{"job": null, "status", "message", "nextStep"}` if it is known without a job that the kernels
-    are not used."""
+    Returns `{"job"}`. If the applied kernels are out of date, so that no job is needed, returns `{"job": null,
+    "status", "message", "nextStep"}`.
+    """
     from kernel_assistant.session.kinds.again import prepare_again
 
     snapshot, name = class_of(context, argument)
@@ -117,7 +119,9 @@ async def verify(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
 
 
 async def drafted(context: Context, snapshot: Snapshot, name: str) -> dict[str, Any]:
-    """Return a draft of inputs as `{"text", "origin", "problem"}`. Takes as long as importing and running the class."""
+    """Drafts inputs for a class and runs the class with them. Returns `{"text", "origin", "problem"}`: the comment,
+    where its values come from, and why the class does not run ("" if it does). Takes as long as importing and running
+    the class."""
     from kernel_assistant.session.drafting import draft_that_runs
 
     settings = context.settings(snapshot.path)

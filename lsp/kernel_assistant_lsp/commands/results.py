@@ -30,9 +30,10 @@ SOURCES = (".cu", ".cuh", ".cpp", ".h")
 
 
 async def show_diff(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
-    """Show what applying would change: the file before and after, and the kernels.
+    """Shows the change that applying a job's kernels would make.
 
-    Return `{"before", "after", "title", "job", "kernels": name → text}`.
+    Returns `{"before", "after", "title", "job", "kernels": name → text}`; `before` and `after` are the whole texts of
+    the file.
     """
     snapshot, name = class_of(context, argument)
 
@@ -134,8 +135,8 @@ async def show_job(context: Context, argument: dict[str, Any]) -> dict[str, Any]
 
 
 def _page(details: dict[str, Any], row: JobRow) -> str:
-    """Return a report in Markdown for clients without a page of their own: result, candidates, and paths of the
-    sources."""
+    """Returns a report of a job in Markdown, for clients without a view of their own: result, candidates, and paths of
+    the sources. `details` is the answer of `show_job`."""
     files = row.result.artifacts if row.result is not None else {}
     sources = [path for name, path in files.items() if name.endswith(SOURCES)]
     tried = [
@@ -149,7 +150,7 @@ def _page(details: dict[str, Any], row: JobRow) -> str:
 
 
 def _stale(context: Context, row: JobRow) -> str:
-    """Return why the result does not hold for the class as it is now; "" if it does, or if the file is gone."""
+    """Returns a message if the class was edited since the job ran; "" if it is the same, or if the file is gone."""
     selection = place_of(row.task, row.options)
     try:
         text = (context.documents.of_path(selection.path) or from_disk(uri_of(selection.path), "utf-16")).text
@@ -164,7 +165,8 @@ def _time(evaluation: dict[str, Any]) -> str:
 
 
 def row_of(context: Context, argument: dict[str, Any]) -> JobRow:
-    """Return the job that `argument` names, else the newest job of the class. Call it in a thread."""
+    """Returns the job that `argument` names, else the newest search for kernels of the class. Raises UsageError if
+    there is none. Call it in a thread."""
     store = context.history.store
     if "job" in argument:
         return store.job(text_of(argument, "job"))

@@ -1,2 +1,2 @@
-"""Features of the editor, one file for each. The functions take a snapshot and records, and do not wait for other
-processes."""
+"""Features of the editor, one file for each. Most functions take a document's `Snapshot` and stored results; only
+`ghost.py` waits for another process, the one with the model."""

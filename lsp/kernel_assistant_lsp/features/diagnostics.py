@@ -1,4 +1,4 @@
-"""Converts hints of `kernel_assistant.source.lint` to diagnostics of a document."""
+"""Converts hints (advice about slow code, from `kernel_assistant.source.lint`) to diagnostics of a document."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ SOURCE = "kernel-assistant"
 def find(
     snapshot: Snapshot, facts: DeviceFacts | None, *, tf32_gain: str = "", ignore: Collection[str] = ()
 ) -> list[Diagnostic]:
-    """Return the hints of a document as diagnostics. `tf32_gain` comes from `session.gains.tf32_gain`; `ignore` has
-    the codes that settings turn off. No text raises an exception."""
+    """Returns the hints of a document as diagnostics. `facts` is None if there is no device. `tf32_gain` describes the
+    gain of TF32 in earlier jobs (`tf32_gain` in session/reporting/gains.py); `ignore` has the codes of hints that
+    settings turn off. Raises nothing, whatever the text is."""
     hints = find_hints(snapshot.text, machine_of(facts, tf32_gain), ignore)
     return [_diagnostic(snapshot, hint) for hint in hints]
 

@@ -15,8 +15,8 @@ KIND = CodeActionKind.QuickFix
 
 
 def of_hints(snapshot: Snapshot, diagnostics: Sequence[Diagnostic], *, versioned: bool) -> list[CodeAction]:
-    """Return a fix for each of our hints. In the line above the hint, it inserts the comment that turns the hint off. A
-    hint gets no fix if the line before ends with a backslash, since a comment is not possible there."""
+    """Returns for each of our hints a quick fix, which inserts a comment above the hint's line that turns it off. A
+    hint has no fix if the line before ends with a backslash, because no comment is possible there."""
     actions = []
     for hint in diagnostics:
         line = hint.range.start.line
@@ -34,8 +34,8 @@ def of_hints(snapshot: Snapshot, diagnostics: Sequence[Diagnostic], *, versioned
 
 
 def of_labels(snapshot: Snapshot, *, passed: bool, versioned: bool) -> list[CodeAction]:
-    """Return the fix that removes the labels "unverified" from a source, if a candidate with this source was found
-    correct (`passed`); else []."""
+    """Returns the quick fix that removes all comments "unverified" from a CUDA source, if `passed` is True (a candidate
+    with this source was found correct); else []."""
     if not passed or LABEL not in snapshot.text:
         return []
     edit = workspace_edit(snapshot, without_labels(snapshot.text), versioned=versioned)

@@ -1,4 +1,5 @@
-"""Inline completions: verified kernels above the class that is edited, and text of a model in CUDA files."""
+"""Inline completions (grey text at the cursor): the decorator that applies verified kernels above a class, and code
+that a model writes in CUDA files."""
 
 from __future__ import annotations
 
@@ -81,15 +82,15 @@ def is_cuda(path: Path) -> bool:
 
 
 def in_workspace(path: Path) -> bool:
-    """Return whether this file is a CUDA source of a candidate: plan.json is beside it, or beside its folder
+    """Whether this file is a CUDA source of generated kernels: their `plan.json` is beside it, or beside its folder
     `sources`."""
     return is_cuda(path) and any((folder / "plan.json").is_file() for folder in _folders(path))
 
 
 @dataclass(frozen=True)
 class CompletionContext:
-    """The parts of the prompt: the file's text before and after the cursor, and the plan of its candidate ("" if
-    unknown)."""
+    """The parts of the prompt: the text before and after the cursor, and the plan that launches the file's kernels (""
+    if unknown)."""
 
     before: str
     after: str
@@ -103,7 +104,7 @@ class CompletionContext:
 
 
 def asked(snapshot: Snapshot, position: Position) -> CompletionContext:
-    """Return the parts of the prompt for a cursor position. Reads the plan from disk."""
+    """Returns the parts of the prompt for a completion at `position`. Reads the plan from disk."""
     offset = snapshot.offset(position)
     plan = next((one / "plan.json" for one in _folders(snapshot.path) if (one / "plan.json").is_file()), None)
     text = plan.read_text(errors="replace")[:PLAN] if plan is not None else ""
@@ -149,8 +150,8 @@ async def continue_cuda(
 
 
 def continuation(reply: str, before: str, after: str) -> str:
-    """Return the code in a reply, without fences and without text that is already around the cursor, cut to 12
-    lines."""
+    """Returns the code in a model's reply, at most 12 lines, without Markdown fences and without text that stands
+    before or after the cursor already."""
     fence = re.search(r"```[\w+]*\n(.*?)(?:\n```|\Z)", reply, re.DOTALL)
     code = fence[1] if fence else reply
     code = code.replace(_CURSOR, "").replace("\r\n", "\n")
@@ -169,7 +170,8 @@ def continuation(reply: str, before: str, after: str) -> str:
 
 
 def labelled(code: str) -> str:
-    """Return `code` with the label at the end of the first line of code that does not end with a backslash."""
+    """Returns `code` with the comment LABEL ("unverified") at the end of its first line that is not empty and does not
+    end with a backslash."""
     lines = code.split("\n")
     for number, line in enumerate(lines):
         if line.strip() and not line.rstrip().endswith("\\"):

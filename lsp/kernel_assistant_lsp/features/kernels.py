@@ -19,7 +19,8 @@ _WIDTH = 72
 
 
 def own_sources(texts: Mapping[str, str]) -> dict[str, str]:
-    """Return a map from name to text of the sources that were written for this job, without the vetted headers."""
+    """Returns a map from name to text of the sources that were written for this job. The headers `ka/*.h`, which come
+    with this package, are left out."""
     named = {name.removeprefix(_FOLDER): text for name, text in texts.items()}
     return {name: text for name, text in named.items() if name not in shipped()}
 
@@ -43,8 +44,8 @@ def _wrapped(line: str) -> list[str]:
 
 
 def _operators(graph: OpGraph, plan: Plan) -> str:
-    """Return the names of the operators of the forward, in order, without overload names. Residual calls are left
-    out."""
+    """Returns the names of the ATen operators of the forward, in order, without overload names. Operators that PyTorch
+    still runs itself are left out."""
     names = (node.op.partition(".")[0] for node in graph.nodes if node.name not in plan.residual)
     return _listed(dict.fromkeys(names))
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def no_plan() -> UsageError:
-    """Return the error for a file that is not a source of a candidate."""
+    """Returns the error for a CUDA file that does not belong to generated kernels: there is no plan.json beside it."""
     return UsageError(
         "nothing is suggested in CUDA files that have no plan.json beside them",
         "open the kernels of a job: their folder has the plan that launches them",
@@ -20,8 +20,8 @@ def no_plan() -> UsageError:
 
 
 def tasks_alone() -> MissingError:
-    """Return the error for the model in the package: it is trained on compact task prompts only and cannot continue
-    files."""
+    """Returns the error for the model that comes with the package: it was trained to write whole kernels for a class,
+    and cannot continue a file."""
     return MissingError(
         "nothing is suggested in CUDA files: the model that comes with the package writes whole kernels for a class "
         "and cannot continue a file",
@@ -30,8 +30,8 @@ def tasks_alone() -> MissingError:
 
 
 def say_why(context: Context, error: KernelAssistantError) -> None:
-    """Show a reason once while the server runs. The VS Code extension gets it as a notification and decides how to
-    show it."""
+    """Shows the reason `error` to the user, each reason once while the server runs. The VS Code extension gets it as a
+    notification and decides how to show it."""
     if error.cause in context.unsuggested:
         return
     context.unsuggested.add(error.cause)

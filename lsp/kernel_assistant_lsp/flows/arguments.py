@@ -42,7 +42,8 @@ def job_of(context: Context, argument: dict[str, Any]) -> JobRow:
 
 
 def unconfirmed_job_of(context: Context, argument: dict[str, Any]) -> JobRow:
-    """Like `job_of`, but the default is the newest job whose gain is not known."""
+    """Returns the job that `argument` names, else the newest job of the class whose candidate may have a gain that is
+    not confirmed. Call it in a thread. Raises UsageError if there is none."""
     return _job(context, argument, is_unconfirmed, "no job kept a candidate of {} whose gain is not known")
 
 

@@ -26,7 +26,8 @@ async def ask(context: Context, message: str, choices: Mapping[str, tuple[str, d
 
 @contextmanager
 def errors_shown(context: Context) -> Iterator[None]:
-    """Show errors raised in this context to the user, because no request of the client waits for an answer."""
+    """Shows exceptions of the `with` block to the user, for work in the background, where no request of the client
+    waits for an answer."""
     try:
         yield
     except JsonRpcException as error:

@@ -37,13 +37,15 @@ def _stays(name: str) -> str:
 
 
 def project_of(context: Context) -> Path:
-    """Return the folder in which to write a package of kernels that no program imports yet."""
+    """Returns the folder for a package of kernels that no program imports yet: the first folder of the workspace, else
+    the current one."""
     return next(iter(context.folders()), Path.cwd())
 
 
 async def apply(context: Context, argument: dict[str, Any], snapshot: Snapshot, name: str) -> dict[str, Any]:
-    """Answer like the command `apply`. The argument `into` is the program that will import the kernels, "" for none.
-    If `into` is missing, return `{"applied": null, "needs": "program", "message", "nextStep", "choices"}`."""
+    """Applies kernels for a class of an installed library. The argument `into` is the user's program that will import
+    them, "" for none. Returns the same as the command `apply`; if `into` is missing, `{"applied": null, "needs":
+    "program", "message", "nextStep", "choices"}`."""
     row = await in_thread(lambda: job_of(context, argument))
     if "into" not in argument:
         return await _needed(context, {**argument, "job": row.id}, snapshot, name)
@@ -77,7 +79,8 @@ def answer(applied: ApplyResult, job: str, warnings: list[str], *, edited: bool)
 
 
 async def undo(context: Context, snapshot: Snapshot, name: str) -> dict[str, Any]:
-    """Answer like the command `undo`. Raises UsageError if no package of the workspace replaces the class."""
+    """Removes the package that replaces a library's class. Returns the same as the command `undo`. Raises UsageError if
+    no package of the workspace replaces the class."""
 
     def take_back() -> dict[str, Any]:
         selection = applied_place(snapshot.path, name, context.folders())
@@ -93,8 +96,8 @@ async def undo(context: Context, snapshot: Snapshot, name: str) -> dict[str, Any
 
 
 def _check_saved(context: Context, paths: Iterable[Path]) -> None:
-    """Raise UsageError if the editor has unsaved changes of one of `paths`, files that are about to be edited on
-    disk."""
+    """Raises UsageError if one of the files `paths`, which are to be edited on disk, has unsaved changes in the
+    editor."""
     for path in paths:
         shown = context.documents.of_path(path)
         if shown is not None and from_disk(shown.uri, shown.encoding).text != shown.text:

@@ -14,8 +14,8 @@ from kernel_assistant_lsp.text.documents import path_of
 
 
 async def fetch_sections(context: Context) -> None:
-    """Fetch the settings if the client supports this. Show a warning for invalid values and for settings that a
-    project must not make."""
+    """Fetches the settings from the client, if it supports that, and stores them in `context.configuration`. Shows a
+    warning for invalid values and for settings that a project's file must not contain."""
     if context.abilities.configuration:
         folders = context.folder_uris()
         items = [types.ConfigurationItem(section=SECTION)]

@@ -1,4 +1,5 @@
-"""Jobs on the remote machine that the setting `host` names. Results are copied into the local store."""
+"""Jobs on the remote machine that the setting `host` names. At their end, the results are copied into the store on this
+machine."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ from kernel_assistant_lsp.jobs.table import first_view
 
 
 async def start_there(context: Context, task: KernelTask, options: JobOptions, settings: Settings) -> dict[str, Any]:
-    """Submit a job to the remote machine, follow it, and return `{"job": "MACHINE:NUMBER", …}`. Raises the remote
-    machine's errors, and MissingError if ssh fails."""
+    """Submits a job to the remote machine and follows it. Returns the host's answer (see `start`), with
+    "MACHINE:NUMBER" as the `job`. Raises the exceptions of the remote host, and MissingError if ssh fails."""
     sent = await in_thread(lambda: send(task, options, settings))
     _follow(context, sent.box, sent.away, settings)
     return {**sent.answer, "job": sent.away.job}

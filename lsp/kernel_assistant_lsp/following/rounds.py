@@ -1,4 +1,4 @@
-"""Checks every two seconds for jobs and results of other front ends."""
+"""Looks every two seconds for jobs and results of other processes, such as the command line or another editor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _EVERY_S = 2.0
 
 
 async def rounds(context: Context) -> None:
-    """Check for changes made by other processes, until the server ends."""
+    """Follows new jobs of other processes, and updates the open documents after changes in the store. Runs until the
+    server ends."""
     seen, followed = (0, 0), False
     while True:
         if context.trusted and not followed:

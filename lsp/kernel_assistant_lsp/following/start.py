@@ -21,7 +21,9 @@ from kernel_assistant_lsp.jobs.table import first_view
 
 
 async def start(context: Context, task: KernelTask, options: JobOptions, settings: Settings) -> dict[str, Any]:
-    """Submit a job and follow it. Return `{"job", "joined", "resumed", "ahead"}`."""
+    """Submits a job, on the remote machine if the settings name one, and follows it. Returns `{"job", "joined",
+    "resumed", "ahead"}`: the job's number, whether the same job was running already, whether an interrupted job
+    continues, and the number of jobs before it."""
     options = msgspec.structs.replace(options, free_wins=settings.free_wins)
     if settings.host:
         from kernel_assistant_lsp.following.elsewhere import start_there
@@ -53,8 +55,8 @@ def _ended(context: Context, job: str, path: Path) -> None:
 
 
 async def _say_verdict(context: Context, path: Path) -> None:
-    """Show the result of a check of applied kernels. The result is read from the file `path`, because the job's events
-    do not contain it."""
+    """Shows the result of a check of applied kernels to the user. The result is read from the file `path`, because the
+    job's events do not contain it."""
     check = await in_thread(lambda: read_check(path))
     kind = MessageType.Info if check.status is CheckStatus.ok else MessageType.Warning
     context.tell(f"{check.name}: {check.status.value}: {check.message}", kind)

@@ -67,8 +67,8 @@ class WorkDone:
 
 
 def message(view: EditorJob) -> str:
-    """Return the current message of a job, the best candidate unless the message names it, the cost of the model, and
-    the time left."""
+    """Returns one line about a job: its current message, the best candidate unless the message names it, the cost of
+    the model, and the time left."""
     best = "" if view.best is None or view.message.startswith("best so far") else f"best {told(view.best)}"
     left = time_left(view.ends, view.now) if view.active else ""
     return " · ".join(filter(None, (view.message, best, of_spending(view.spent), left)))

@@ -18,7 +18,8 @@ Listener = Callable[[EditorJob, EditorJob], None]
 
 
 class Jobs:
-    """Views of jobs by key: the job number, or `machine:number` on a remote machine. Use it in the event loop only."""
+    """The state of each job that this server follows, by key: the job number, or `machine:number` on a remote machine.
+    Use it in the event loop only."""
 
     def __init__(self) -> None:
         self._views: dict[str, EditorJob] = {}
@@ -27,7 +28,9 @@ class Jobs:
         self.listeners: list[Listener] = []
 
     def watch(self, view: EditorJob, path: Path, source: EventSource, number: str, on_end: Callable[[], None]) -> None:
-        """Follow job `number` of `source` under the key `view.job`, unless it is followed already."""
+        """Follows job `number` of the session host `source` under the key `view.job`, unless it is followed already.
+        `view` is its state before the first event, `path` its file. Calls `on_end` in the event loop when the job has
+        ended."""
         if view.job in self._views and self._views[view.job].active:
             return
         self._views[view.job] = view
@@ -40,8 +43,8 @@ class Jobs:
         return self._views.get(job)
 
     def source(self, job: str) -> tuple[EventSource, str] | None:
-        """Return the session host that runs `job`, as a source of its events, and the number of the job there; None if
-        the job is not followed."""
+        """Returns (host, number): the session host that runs `job`, and the number of the job there; None if this
+        server does not follow the job."""
         return self._sources.get(job)
 
     def active(self) -> list[EditorJob]:

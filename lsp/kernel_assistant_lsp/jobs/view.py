@@ -25,7 +25,8 @@ from kernel_assistant.store import JobState
 
 
 class EditorJob(JobView, frozen=True, kw_only=True):
-    """The view of a job, with the class in the editor for which it runs. `budget` is in seconds."""
+    """The state of a job, with the document `uri` and the class for which it runs. `budget` is in seconds; `kind` is a
+    JobKind."""
 
     uri: str
     class_name: str
@@ -117,8 +118,8 @@ class EditorJob(JobView, frozen=True, kw_only=True):
 
 
 def told(best: BestImproved) -> str:
-    """Format the speed-up of a candidate: `2.1× vs torch.compile`, or vs eager if torch.compile was not timed. A
-    speed-up that is not confirmed is marked."""
+    """Formats the speed-up of the best candidate: `2.1× vs torch.compile`, or vs eager if torch.compile was not timed;
+    followed by `, not confirmed` before the full measurement."""
     state = "" if best.confirmed else ", not confirmed"
     if best.speedup_vs_compile is None:
         return f"{best.speedup_vs_eager:.2f}× vs eager{state}"

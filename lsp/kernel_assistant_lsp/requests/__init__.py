@@ -1,4 +1,5 @@
-"""Requests and notifications of the protocol. The functions that they call do not use the server."""
+"""Handlers of the protocol's requests and notifications, one file for each group. They call functions of the other
+packages, which do the work without pygls."""
 
 from __future__ import annotations
 

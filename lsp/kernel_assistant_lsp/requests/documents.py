@@ -44,8 +44,8 @@ def register(context: Context) -> None:
 
 
 def _remove(context: Context, uri: str, path: Path, undone: set[str]) -> None:
-    """Delete the package of kernels of a file that was saved without them. This may run twice, if an editor saves and
-    quits."""
+    """Deletes the kernels of the classes `undone` from the package of a file that was saved without them. May run
+    twice, if an editor saves and quits."""
     try:
         with _REMOVING:
             still = decorated_classes(from_disk(uri, "utf-16").text)

@@ -40,8 +40,8 @@ def register(context: Context) -> None:
 
 
 def _wanted(context: Context, uri: str, switch: str = "") -> Snapshot | None:
-    """Return the open document; None if there is none, if the workspace is not trusted, or if the feature is switched
-    off."""
+    """Returns the open document with this URI. Returns None if it is not open, if the user does not trust the
+    workspace, or if the feature `switch` is switched off."""
     snapshot = context.documents.opened(uri)
     if snapshot is None or not context.trusted or (switch and not context.configuration.is_on(snapshot.path, switch)):
         return None
@@ -63,7 +63,8 @@ def _register_code_lens(context: Context) -> None:
 
 
 class _Latest:
-    """Keeps the last answer to a request for lenses, which is sent again if nothing has changed."""
+    """Keeps the last answer to a request for lenses, and returns it again if text, states and running jobs are the
+    same."""
 
     def __init__(self) -> None:
         self._of: tuple[Any, ...] = ()

@@ -64,11 +64,11 @@ def _register(context: Context, name: str) -> None:
 
 
 def renamed_packages(files: Iterable[tuple[str, str]]) -> list[RenameFile]:
-    """Return the renames of kernel packages that belong to renamed files. `files` are pairs of old and new URI. Reads
-    the disk.
+    """Returns the renames of the packages of kernels that belong to renamed files. `files` are pairs of old and new
+    URI. Reads the disk.
 
-    A package is not renamed if its new path exists already. The lines that `apply` writes into a file do not change,
-    because they find the package by the path of the file.
+    A package is not renamed if its new path exists already. The lines that `apply` has written into a file stay the
+    same, because they find the package by the path of the file.
     """
     renames = []
     for old, new in files:

@@ -1,1 +1,1 @@
-"""The open documents, the positions of their classes, and edits."""
+"""The open documents, the positions of their classes, and edits of their text."""

@@ -1,4 +1,4 @@
-"""Computes the new lines of the classes in a text that was edited and not parsed again yet. Pure."""
+"""Computes the new line numbers of the classes in a text that was edited and not parsed again yet. Pure functions."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _CLASS = re.compile(r"(?<![^\r\n])[ \t]*class[ \t]+(\w+)")
 
 
 def moved(known: Outline, before: Snapshot, after: Snapshot) -> Outline:
-    """Return the outline `known` of the text `before`, with the line numbers of `after` and without classes that are
-    gone.
+    """Returns the outline `known` (classes and syntax errors) of the text `before`, with the line numbers that its
+    classes have in `after`, and without deleted classes.
 
     Classes of the same name are matched in order: the second one of `before` with the second one of `after`.
     """
@@ -56,7 +56,8 @@ class _Change:
         return first <= self.last and self.first <= last
 
     def shifted(self, one: ModuleClass, kept: dict[ModuleClass, ModuleClass]) -> ModuleClass | None:
-        """Return the class with its new lines, None if it is gone. `kept` maps edited classes to their new versions."""
+        """Returns the class with its line numbers after the edit, None if it is gone. `kept` maps each class that the
+        edit touched to its new version."""
         if one.end_line < self.first or (one.line > self.last and not self.lines):
             return one
         if one.line <= self.last:

@@ -62,8 +62,8 @@ class Documents:
 
 
 def changed(snapshot: Snapshot, changes: Iterable[TextDocumentContentChangeEvent], version: int | None) -> Snapshot:
-    """Apply `changes` in order and return the result. The positions of each change refer to the text after the change
-    before."""
+    """Returns `snapshot` after all `changes`. The positions of each change refer to the text after the previous
+    change."""
     for change in changes:
         if isinstance(change, TextDocumentContentChangePartial):
             start, end = sorted((snapshot.offset(change.range.start), snapshot.offset(change.range.end)))
@@ -74,8 +74,8 @@ def changed(snapshot: Snapshot, changes: Iterable[TextDocumentContentChangeEvent
 
 
 def from_disk(uri: str, encoding: str) -> Snapshot:
-    """Read the file at `uri`, with the encoding that the file declares. `encoding` is the position encoding. Raises
-    UsageError if the file cannot be read."""
+    """Reads the file at `uri`. `encoding` is the unit of positions (see `Snapshot`), not that of the file, which the
+    file itself declares. Raises UsageError if the file cannot be read."""
     path = path_of(uri)
     if not is_file(uri):
         raise UsageError(f"{uri} is not a file on this machine", "save it first")

@@ -44,8 +44,8 @@ def _common(one: list[str], other: list[str]) -> int:
 
 
 def workspace_edit(snapshot: Snapshot, after: str, *, versioned: bool) -> WorkspaceEdit:
-    """Return the edits in the form for the client. With `versioned` they name the document's version, so that the
-    client refuses them if the text has changed since."""
+    """Returns the edits that turn `snapshot` into the text `after`, as the client needs them. With `versioned` they
+    name the document's version, so that the client refuses them if the text has changed since."""
     edits = text_edits(snapshot, after)
     if not versioned:
         return WorkspaceEdit(changes={snapshot.uri: edits})

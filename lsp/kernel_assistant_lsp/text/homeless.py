@@ -1,4 +1,4 @@
-"""Classes that are not in a file, but in an unsaved document or a notebook cell. Pure."""
+"""Refuses classes that are not in a file, but in an unsaved document or a notebook cell. Pure functions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def check_file(snapshot: Snapshot, name: str) -> None:
 
 
 def outline_of_cell(snapshot: Snapshot, others: Iterable[Snapshot]) -> Outline:
-    """Return the outline of one notebook cell, using the imports of the `others`."""
+    """Returns the outline (module classes and syntax errors) of one notebook cell. The cells `others` are parsed with
+    it, because they have its imports."""
     above = "".join(f"{one.text}\n" for one in others)
     lines = above.count("\n")
     whole = outline(above + snapshot.text)

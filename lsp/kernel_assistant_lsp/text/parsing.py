@@ -1,4 +1,5 @@
-"""The classes of open documents. Long documents are parsed only when the user pauses typing."""
+"""Caches the outlines (module classes and syntax errors) of open documents. Long documents are parsed only when the
+user pauses typing."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ class _Parsed:
 
 
 class ParseCache:
-    """The last outline of each open document."""
+    """The last outline (module classes and syntax errors) of each open document, by URI."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Parsed] = {}
@@ -46,9 +47,8 @@ class ParseCache:
         return snapshot.uri in self._known or len(snapshot.text) <= SMALL
 
     def parse(self, snapshot: Snapshot) -> bool:
-        """Parse the document. Return whether the classes differ from those that `outline` last returned. May run in a
-        thread.
-        """
+        """Parses the document and stores its outline. Returns whether the outline differs from the one that `outline`
+        last returned. May run in a thread."""
         known = self._known.get(snapshot.uri)
         expected = _NOTHING if known is None else moved(known.outline, known.snapshot, snapshot)
         parsed = _with_half_typed(outline(snapshot.text), expected.classes)
@@ -60,8 +60,8 @@ class ParseCache:
 
 
 def _with_half_typed(parsed: Outline, known: tuple[ModuleClass, ...]) -> Outline:
-    """Return `parsed` with the classes of `known` that are missing only because their header is being typed and has a
-    syntax error for now."""
+    """Returns `parsed` and those classes of `known` that are missing only because the user is typing their class
+    statement, which has a syntax error meanwhile."""
     names = {one.name for one in parsed.classes}
     kept = [one for one in known if one.name not in names and parsed.fault_of(one) is not None]
     classes = sorted((*parsed.classes, *kept), key=lambda one: one.line)

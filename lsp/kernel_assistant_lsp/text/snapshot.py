@@ -1,4 +1,4 @@
-"""A document at one moment. Every pure function of the server works on a snapshot."""
+"""The text of a document at one moment. Every pure function of the server works on a snapshot."""
 
 from __future__ import annotations
 
@@ -81,13 +81,15 @@ class Snapshot:
         return end - 1 if self.text[end - 1 : end + 1] == "\r\n" else end
 
     def position(self, offset: int) -> Position:
-        """Return the position of an offset, which is clipped to the text."""
+        """Returns the position (line and character) of an offset. An offset outside the text counts as its start or
+        end."""
         offset = min(max(offset, 0), len(self.text))
         line = bisect.bisect_right(self.starts, offset) - 1
         return Position(line, units(self.text[self.starts[line] : offset], self.encoding))
 
     def offset(self, position: Position) -> int:
-        """Return the offset of a position, which is clipped to the end of its line and of the text."""
+        """Returns the offset in `text` of a position. A character after the end of its line counts as the end of the
+        line, a line after the last one as the end of the text."""
         if position.line >= len(self.starts):
             return len(self.text)
         start = self.starts[max(position.line, 0)]
@@ -105,7 +107,8 @@ class Snapshot:
 
 
 def units(text: str, encoding: str) -> int:
-    """Return the length of `text` in units of `encoding`."""
+    """Returns the length of `text` in units of the position encoding: "utf-8" bytes, "utf-16" code units or "utf-32"
+    code points."""
     if encoding == "utf-8":
         return len(text.encode("utf-8", "surrogatepass"))
     if encoding == "utf-16" and not text.isascii():

@@ -260,6 +260,7 @@ async def test_this_machine():
         await until(pilot, "cores, each now")
 
 
+@pytest.mark.timed
 @pytest.mark.asyncio
 async def test_while_it_is_not_seen_nothing_is_asked(monkeypatch):
     monkeypatch.setattr("kernel_assistant_tui.widgets.devices.EVERY_S", 0.02)

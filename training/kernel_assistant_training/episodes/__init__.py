@@ -1,2 +1,2 @@
-"""Makes training episodes in the real environment. The replies are those that a lesson planned, deliberate mistakes
-included, not a model's. See docs/episodes.md."""
+"""Makes training episodes in the real environment. The replies are not a model's: a lesson plans them, deliberate
+mistakes included. See docs/episodes.md."""

@@ -1,4 +1,4 @@
-"""A client that replaces a language model: it sends the planned replies of a lesson."""
+"""A client that replaces a language model: it sends the planned replies of a lesson one after another."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from kernel_assistant_training.tokenizer import load
 
 
 class LessonFailed(Exception):
-    """An observation of the environment contradicts the lesson. `refused`: whether a reply that should be correct was
-    judged wrong; if False, a deliberate mistake had no effect."""
+    """The environment's answer to a planned reply is not the one that the lesson expects. `refused` is True if a reply
+    that should be correct was judged wrong, and False if a deliberate mistake had no effect. `saying` is the reply."""
 
     def __init__(self, reply: PlannedReply, observation: str) -> None:
         super().__init__(observation)
@@ -25,7 +25,7 @@ class LessonFailed(Exception):
 
 
 class LessonClient:
-    """A `ModelClient` that answers with the replies of a lesson. `said` lists the replies that it has given, in
+    """A `ModelClient` that answers with the planned replies of a lesson. `said` lists the replies that it has given, in
     order."""
 
     name, context_tokens = "lesson", CONTEXT_TOKENS
@@ -35,8 +35,8 @@ class LessonClient:
         self.said: list[PlannedReply] = []
 
     def complete(self, request: Request, cancelled: Callable[[], bool]) -> Message:
-        """Returns the lesson's next reply. Raises LessonFailed if the last observation contradicts the lesson, and
-        Cancelled if `cancelled` returns True."""
+        """Returns the lesson's next reply, with counted tokens. Raises LessonFailed if the last message (the
+        environment's answer) is not the one that the lesson expects, and Cancelled if `cancelled` returns True."""
         if cancelled():
             raise Cancelled("cancelled")
         reply = self._next(request.messages[-1].content)

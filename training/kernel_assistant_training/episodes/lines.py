@@ -1,4 +1,4 @@
-"""Files of JSON lines that survive a crash: episodes, and lessons that failed."""
+"""Reads and writes files of JSON lines that survive a crash: episodes, and lessons that failed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ R = TypeVar("R")
 
 
 class Episode(Record, frozen=True, kw_only=True):
-    """One conversation. `number` is the number of its task in the stream of tasks; times `*_ms` are in milliseconds.
+    """One conversation. `number` is the number of its task in the stream of tasks, `key` the hash of the task's
+    canonical graph, `level` its number of synthesis steps. Times `*_ms` are in milliseconds; `floor_ms` is the
+    roofline, the lower bound of the run time. `families` are the kinds of kernels in the first right answer.
 
     `seconds` has the seconds of each stage. Work that the lessons of a task share, such as opening it, counts in the
     first episode of the task; an evaluation from the cache counts as 0. `playing` is the whole conversation; `waiting`
@@ -50,7 +52,9 @@ class Failure(Record, frozen=True, kw_only=True):
     """A lesson or task that failed. `what` is "harmless" (a deliberate mistake has no effect), "answer" (a right reply
     is judged wrong), "full" (a correct candidate is wrong for other inputs or sizes), "graph" (the traced graph differs
     from the graph that the task was made from), "open" (the task cannot be opened), "generator" (the generator raised
-    an error), "stopped" (the conversation got too long) or "worker" (the worker was lost)."""
+    an error), "stopped" (the conversation got too long) or "worker" (the worker was lost). `source` is the failed
+    reply's kernel, `fault` the name of its deliberate mistake, `task` the text of the task's module; all three may be
+    empty."""
 
     number: int
     key: str
@@ -63,8 +67,8 @@ class Failure(Record, frozen=True, kw_only=True):
 
 
 class EpisodeFile:
-    """Appends records to a file as JSON lines. Opening the file removes an incomplete last line, which a crash left. A
-    file must not have two writers."""
+    """Appends records to a file as JSON lines, and flushes each. Opening the file removes an incomplete last line,
+    which a crash left. A file must not have two writers."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -91,6 +95,6 @@ def _whole(path: Path) -> bytes:
 
 
 def as_document(message: Message, loss: bool | None = None) -> dict[str, Any]:
-    """Returns a message as a dictionary in the form that training reads. `loss`, for the assistant's messages only:
-    whether the loss includes the message."""
+    """Returns a message as a dictionary in the form that training reads. `loss` is whether the loss includes the
+    message; None, for messages that are not the assistant's, leaves the field out."""
     return message.openai() if loss is None else {**message.openai(), "loss": loss}

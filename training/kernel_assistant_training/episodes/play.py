@@ -1,4 +1,4 @@
-"""Plays a lesson as one conversation with the real environment, in the agent's compact profile."""
+"""Plays a lesson (planned replies, deliberate mistakes included) as one conversation with the real environment."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ SLOWER = 1.03
 
 @dataclass(frozen=True)
 class PlayedLesson:
-    """A conversation that went as planned. `turns` are pairs of a reply and its evaluation, None for a reply without a
-    candidate. `best` is the fastest correct candidate."""
+    """A conversation in which every reply had the planned effect. `turns` are pairs of a reply and its evaluation, None
+    for a reply without a candidate. `best` is the fastest correct candidate."""
 
     messages: tuple[Message, ...]
     turns: tuple[tuple[PlannedReply, Evaluation | None], ...]
@@ -48,8 +48,8 @@ class PlayedLesson:
         )
 
     def losses(self) -> list[bool]:
-        """Returns for each reply whether the loss includes it: `finish`, and correct replies that are about as fast as
-        the best."""
+        """Returns for each reply whether the loss includes it. The loss includes the reply `finish`, and correct
+        replies without a deliberate mistake that are at most 3% slower than the best."""
         best = self.best_ms
         return [
             reply.kind is ReplyKind.finish
@@ -58,7 +58,7 @@ class PlayedLesson:
         ]
 
     def seconds(self) -> dict[str, float]:
-        """Returns the seconds that evaluations took in each stage; evaluations from the cache count as 0."""
+        """Returns stage → seconds that the evaluations of all turns took; evaluations from the cache count as 0."""
         spent: dict[str, float] = {}
         for _, evaluation in self.turns:
             for stage, seconds in evaluation.seconds.items() if evaluation else ():
@@ -69,10 +69,11 @@ class PlayedLesson:
 def play(
     judged: EvaluationCache, lesson: Lesson, baseline: Baseline, folder: Path, seconds: float = 300.0
 ) -> PlayedLesson:
-    """Plays a lesson up to its reply `finish`. The prompt states `baseline`; `folder` is an empty workspace.
+    """Plays a lesson up to its reply `finish`. `judged` evaluates the candidates of the open task. The prompt states
+    `baseline`; `folder` is an empty folder for the conversation's files.
 
     `seconds` is a time limit. Raises Stop if the conversation ends for another reason than the reply `finish`,
-    LessonFailed if an observation contradicts the lesson, and Cancelled, WorkerError and DeviceError as the environment
+    LessonFailed if an evaluation contradicts the lesson, and Cancelled, WorkerError and DeviceError as the environment
     does.
     """
     client, environment = LessonClient(lesson), judged.environment

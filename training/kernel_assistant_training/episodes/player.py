@@ -1,5 +1,5 @@
-"""Plays several lessons for each task in one process. It has one evaluation worker and writes two files: episodes and
-failures."""
+"""Plays several lessons (planned replies, deliberate mistakes included) for each task in one process. The process has
+one evaluation worker and writes two files: episodes and failures."""
 
 from __future__ import annotations
 
@@ -50,8 +50,9 @@ class PendingLessons:
 
 
 class LessonRunner(EvaluationWorkers):
-    """Plays the lessons of part `part` of the tasks until `until`, a time of `time.monotonic`. If `builder_cores` is
-    given, compilers run on these cores, and no other process may measure on the cores of this process."""
+    """Plays the lessons of those tasks that belong to process `part`, until `until`, a time of `time.monotonic`. If
+    `builder_cores` is given, compilers run on these cores, and no other process may measure on the cores of this
+    process."""
 
     def __init__(self, asked: EpisodesArguments, until: float, part: int, builder_cores: tuple[int, ...]) -> None:
         began = time.monotonic()
@@ -90,7 +91,7 @@ class LessonRunner(EvaluationWorkers):
         return time.monotonic() < self._until
 
     def _tasks(self) -> Iterator[PendingLessons]:
-        """Yields tasks with those of their lessons that no earlier run played."""
+        """Yields this process's tasks, each with those of its lessons that no earlier run played."""
         asked = self._asked
         stream = subjects(
             asked.seed,
@@ -131,8 +132,8 @@ class LessonRunner(EvaluationWorkers):
         self.workers[0].require()
 
     def _teach(self, one: PendingLessons, environment: Environment, spent: dict[str, float]) -> None:
-        """Plays all lessons of a task. `spent` has the seconds that opening the task took; they count in the first
-        episode that is stored."""
+        """Plays all lessons of an open task and stores their episodes or failures. `spent` has the seconds that opening
+        the task took ("open"); they count in the first episode that is stored."""
         began, waited = time.perf_counter(), environment.waited
         nominal = self._asked.clock == "nominal"
         measured = nominal_baseline(environment.graph) if nominal else environment.baseline(compiled=False)
@@ -223,20 +224,20 @@ class LessonRunner(EvaluationWorkers):
 
 
 def _compile_estimate(baseline: Baseline, operators: int, random: Random) -> float:
-    """Draws a plausible time of torch.compile in milliseconds: the eager time divided by a power of the number of
-    operators, but hardly less than the roofline."""
+    """Draws a plausible time of torch.compile in milliseconds: the eager time divided by a random power of the number
+    of operators, but hardly less than the roofline."""
     fused = baseline.eager_ms * random.uniform(0.8, 1.1) / math.pow(operators, random.uniform(0.4, 0.9))
     return max(fused, baseline.floor_ms * random.uniform(0.98, 1.2))
 
 
 def identity(key: str, replies: Iterable[str]) -> str:
-    """Returns a hash that identifies a conversation, computed from its task's key and its replies."""
+    """Returns a hash (16 hex digits) that identifies a conversation, computed from its task's key and its replies."""
     return hashlib.sha256("\0".join([key, *replies]).encode()).hexdigest()[:16]
 
 
 def progress(out: Path, target: str) -> tuple[set[str], int]:
-    """Returns the identities of all episodes of `target` in the folder `out`, and the number of the next task to
-    play."""
+    """Returns the identities (see `identity`) of all episodes of `target` in the folder `out`, and the number of the
+    next task to play."""
     known, first = set(), 0
     for path in sorted(out.glob(f"episodes-{target}-*.jsonl")):
         for episode in read_lines(path, Episode):

@@ -1,5 +1,5 @@
-"""`kernel-assistant train episodes`: plays lessons in the real environment, in several processes side by side, and
-summarises their results."""
+"""`kernel-assistant train episodes`: plays lessons (planned conversations) in the real environment, in several
+processes at once, and summarises their results."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def main(asked: EpisodesArguments) -> None:
 
 
 def run(asked: EpisodesArguments) -> dict[str, Any]:
-    """Plays episodes in several processes until the time is up. Returns the summary, which is also written to the
-    folder.
+    """Plays episodes in several processes until `asked.seconds` have passed. Returns the summary, a dictionary that is
+    also written to the folder as JSON.
 
     With `cores`, each process measures on that many cores of its own, and all processes compile on the remaining cores.
     The summary lists the exit codes of processes that failed.
@@ -65,7 +65,7 @@ def run(asked: EpisodesArguments) -> dict[str, Any]:
 
 def _parts(asked: EpisodesArguments, until: float) -> list[Part]:
     """Returns the arguments of `_play` for each process. Raises UsageError if there are too few cores, or if no task
-    can have the wanted operators."""
+    can have the operators that `only` asks for."""
     Narrow.of(asked.only, asked.level)
     if not asked.cores:
         return [(asked, until, part, (), ()) for part in range(asked.processes)]
@@ -74,8 +74,9 @@ def _parts(asked: EpisodesArguments, until: float) -> list[Part]:
 
 
 def summarise(out: Path, target: str) -> dict[str, Any]:
-    """Returns statistics over all episodes and failures of a target: counts by behaviour, turn, family, level and first
-    observation; the number of characters; seconds by stage."""
+    """Returns statistics over all episodes and failures of a target, as a dictionary for JSON: counts by behaviour
+    (what a lesson demonstrates), kind of reply, kernel family, level and first observation; the number of characters;
+    seconds by stage."""
     counts = {name: Counter[str]() for name in ("behaviours", "turns", "families", "first_observation")}
     levels, stages = Counter[int](), Counter[str]()
     keys, characters, count = set(), 0, 0
@@ -109,10 +110,10 @@ def _count(asked: EpisodesArguments) -> int:
 
 
 def _side_by_side(parts: list[Part]) -> list[int]:
-    """Runs `_play` in one process for each part. Returns the exit codes of processes that failed.
+    """Runs `_play` in one process for each element of `parts`. Returns the exit codes of processes that failed.
 
     A process that failed is started again and continues after the task at which it failed. It is not started again if
-    it ran for less than `LIVED` seconds, or if less time than that is left.
+    it ran for less than `LIVED` seconds, or if less time than that remains.
     """
 
     def again(part: Part, lived: float) -> bool:
@@ -124,7 +125,8 @@ def _side_by_side(parts: list[Part]) -> list[int]:
 def _play(
     asked: EpisodesArguments, until: float, part: int, cores: tuple[int, ...], builder_cores: tuple[int, ...]
 ) -> None:
-    """Plays the lessons of part `part` in the current process, bound to `cores` if there are any."""
+    """Plays the lessons of the tasks that belong to process `part`, in the current process. Binds it to `cores`, if not
+    empty."""
     if cores:
         os.sched_setaffinity(0, cores)
     with LessonRunner(asked, until, part, builder_cores) as player:

@@ -1,4 +1,4 @@
-"""An endless stream of tasks with correct answers, which depends only on the seed."""
+"""Makes an endless stream of tasks with correct answers, which depends only on the seed."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ MOST_ANSWERS = 4
 
 @dataclass(frozen=True)
 class LessonTask:
-    """Task `number` of the stream, from the training split. All `answers` are correct; the first is the generator's
-    first choice."""
+    """Task `number` of the stream, from the training split. `level` is the number of synthesis steps that made it,
+    `key` the hash of its canonical graph `task`. All `answers` are correct; the first is the generator's first
+    choice."""
 
     number: int
     level: int
@@ -36,7 +37,7 @@ class LessonTask:
     answers: tuple[Answer, ...]
 
     def candidates(self, lesson: Lesson, target: str) -> list[Candidate]:
-        """Returns the candidates of a lesson's replies, without replies whose plan cannot be parsed."""
+        """Returns the candidates of a lesson's replies. Leaves out replies whose launch lines cannot be parsed."""
         candidates = []
         for reply in lesson.sayings:
             files = {candidate_file(target): reply.source.rstrip() + "\n"}
@@ -57,8 +58,8 @@ def subjects(
     narrow: Narrow | None = None,
     broken: Callable[[int, str, str], None] | None = None,
 ) -> Iterator[LessonTask]:
-    """Yields tasks from number `first` on. The keys of the tasks divide the stream into `parts` parts; only tasks of
-    part `part` are yielded.
+    """Yields tasks from number `first` on. The keys of the tasks divide the stream among `parts` processes; only the
+    tasks of process `part` are yielded. `narrow` restricts the operators and the level.
 
     If the generator raises an error for a task, `broken` is called with (number, key, error) and the task is skipped;
     without `broken` the error is raised.

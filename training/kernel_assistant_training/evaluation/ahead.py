@@ -20,8 +20,8 @@ NICER = 5
 
 
 class AheadCompiler(Compiler):
-    """Builds each candidate passed to `begin` once, in the background, and keeps the result, even if it is a failure.
-    Other candidates are built as by `Compiler`. Thread-safe.
+    """A compiler that builds each candidate passed to `begin` once, in the background, and keeps the result, even if it
+    is a failure. It builds other candidates as `Compiler` does. Thread-safe.
 
     With `cores`, background builds run on these cores only, away from the cores that are used for measurements.
     """
@@ -44,7 +44,8 @@ class AheadCompiler(Compiler):
     def begin(
         self, candidates: Iterable[Candidate], accepted: Callable[[Candidate], bool] = lambda candidate: True
     ) -> None:
-        """Builds, in the background, those candidates for which `accepted` returns True."""
+        """Builds, in the background, those candidates for which `accepted` returns True; `accepted` runs in the
+        background, too. Does nothing for candidates whose build was begun earlier."""
         for candidate in candidates:
             if candidate.hash() not in self._begun:
                 self._begun[candidate.hash()] = self._pool.submit(self._accepted, candidate, accepted)

@@ -1,5 +1,5 @@
-"""Measures the device's memory bandwidths before several workers use it. The roofline in prompts and observations is
-computed from them."""
+"""Measures the device's memory bandwidths before several workers use it. From them follows the roofline, the lower
+bound of a kernel's run time that prompts and evaluations state."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ def folder_with_bandwidth(
     cancel: threading.Event,
     lock: DeviceLock | None = None,
 ) -> Path:
-    """Returns the folder that has the device's bandwidths. Unknown bandwidths are measured and written to `cache`. If
-    other work disturbs all measurements, the best of them is written to `own` instead, so that other runs do not use
-    it. With `lock`, one process measures and the other processes wait for its result. Raises Cancelled."""
+    """Returns the folder that has the device's bandwidths: `cache` or `own`. Unknown bandwidths are measured and
+    written to `cache`. If other programs disturb all measurements, the best of them is written to `own` instead, so
+    that other runs do not use it. With `lock`, one process measures and the other processes wait for its result. Raises
+    Cancelled when `cancel` is set."""
 
     def known() -> Path | None:
         return next((folder for folder in (cache, own) if known_ceilings(device, folder) is not None), None)

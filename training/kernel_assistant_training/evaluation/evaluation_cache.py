@@ -12,15 +12,16 @@ from kernel_assistant_training.nominal import nominal_times
 
 
 class EvaluationCache:
-    """Evaluates each candidate only once per tier and keeps the result. A repeated evaluation has empty `seconds`. If
-    `clock` is "nominal", candidates are only verified and their times are the nominal times of `nominal.py`."""
+    """Evaluates each candidate only once per tier (how thorough the evaluation is) and keeps the result. A repeated
+    evaluation has empty `seconds`. If `clock` is "nominal", candidates are only verified and their times are computed
+    by `nominal.py`, not measured."""
 
     def __init__(self, environment: Environment, clock: str = "measured") -> None:
         self.environment, self._clock = environment, clock
         self._evaluations: dict[tuple[str, Tier], Evaluation] = {}
 
     def evaluate(self, candidates: Sequence[Candidate], tier: Tier) -> tuple[Evaluation, ...]:
-        """Returns one evaluation for each candidate, in order."""
+        """Returns one evaluation for each candidate, in order. `tier` says how thorough they are."""
         return tuple(self._one(candidate, tier) for candidate in candidates)
 
     def _one(self, candidate: Candidate, tier: Tier) -> Evaluation:

@@ -16,8 +16,9 @@ ALONE, BESIDE_TRAINER = 0.8, 0.6
 
 
 def share_of_gpu(parts: int, gpus: int = 1, together: float = ALONE) -> float:
-    """Returns the share of a GPU's memory that each of `parts` workers may take, if the workers are spread evenly over
-    `gpus` GPUs. `together` is the share for all workers of a GPU. A worker alone on a GPU gets all memory."""
+    """Returns the share (0 to 1) of a GPU's memory that each of `parts` workers may take, if the workers are spread
+    evenly over `gpus` GPUs. `together` is the share for all workers of a GPU. A worker alone on a GPU gets all
+    memory."""
     each = -(-parts // max(gpus, 1))
     return 1.0 if each == 1 and together == ALONE else round(together / each, 4)
 
@@ -37,10 +38,10 @@ def share_of_cores(parts: int) -> dict[str, str]:
 
 def part_of_gpu(parts: int, gpus: int = 1, together: float = ALONE) -> dict[str, str]:
     """Returns environment variables that give one of `parts` workers on `gpus` GPUs its share of the cores and of a
-    GPU's memory.
+    GPU's memory. `together` is the share of a GPU's memory for all its workers.
 
-    Without a limit of memory, one reference with large intermediate values, or memory that PyTorch's allocator keeps,
-    could leave none for the other workers and the trainer. With the limit, only the task of that reference fails.
+    The limit protects the other workers and the trainer: without it, one reference with large intermediate values, or
+    memory that PyTorch's allocator keeps, could leave none for them. With it, only the task of that reference fails.
     """
     share = share_of_gpu(parts, gpus, together)
     return share_of_cores(parts) | ({} if share == 1.0 else {GPU_SHARE: str(share)})
@@ -55,7 +56,7 @@ class WorkerOptions:
     `logs` is the folder for a log file of each worker. `cache` is the folder with the device's bandwidths. If it has
     none, they are measured, or taken from `bandwidths` (copy, read; in bytes/s). `builders` compilers run at once (0:
     one per core), on `builder_cores` if given. `lock` replaces the device lock if no other process measures on this
-    process's cores. `sandbox`, `most` and `throughput` are as for `Environment`.
+    process's cores. `sandbox`, `most` (the most thorough tier) and `throughput` are as for `Environment`.
     """
 
     target: str

@@ -23,8 +23,8 @@ def side_by_side(
     seconds: float | None = None,
     again: Callable[[tuple[*Arguments], float], bool] = lambda part, lived: False,
 ) -> list[int]:
-    """Runs `main` with the arguments of each part in a process of its own, and waits until all processes have ended.
-    Returns the exit codes of processes that failed.
+    """Runs `main` once for each tuple of arguments in `parts`, each in a process of its own, and waits until all
+    processes have ended. Returns the exit codes of processes that failed.
 
     `report` is called when a process has ended, and every `seconds` seconds. A failed process is started again if
     `again`, called with the process's arguments and the seconds that it ran, returns True. All started processes end

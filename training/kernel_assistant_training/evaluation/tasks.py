@@ -32,8 +32,9 @@ class Task:
 
 
 def of_graph(graph: OpGraph, target: str, level: int = 1, *, text: str = "", name: str = "") -> Task:
-    """Makes a task from a graph. `text` is the source of its module, by default what `module_text` writes. `name`
-    becomes part of the name of the module's file; the default is the key."""
+    """Makes a task from a graph. `level` is the number of synthesis steps that made it. `text` is the source of its
+    module, by default what `module_text` writes. `name` becomes part of the name of the module's file; the default is
+    the key."""
     task = canonical(graph)
     key = task.key()
     path, text = f"/nowhere/task_{name or key}.py", text or module_text(graph)
@@ -43,8 +44,8 @@ def of_graph(graph: OpGraph, target: str, level: int = 1, *, text: str = "", nam
 def synthesised(
     target: str, random: Random, level: Callable[[], int], wanted: str, seen: set[str], narrow: Narrow
 ) -> Task | None:
-    """Makes a task of the split `wanted`, with `level()` steps, whose key is not in `seen`; adds the key to `seen`.
-    Returns None if none of `TRIES` random graphs fits.
+    """Makes a task of the split `wanted`, with `level()` synthesis steps, whose key is not in `seen`; adds the key to
+    `seen`. `narrow` restricts the operators. Returns None if none of `TRIES` random graphs fits.
     """
     for _ in range(TRIES):
         steps = level()

@@ -36,12 +36,13 @@ UNTIMED = Baseline(eager_ms=0.0, compile_ms=None, floor_ms=0.0)
 
 
 class OtherGraphError(UsageError):
-    """The graph that was traced from the module differs from the graph that the task was made from."""
+    """Raised if the graph that was traced from the module differs from the graph that the task was made from."""
 
 
 @dataclass(frozen=True)
 class OpenedTask:
-    """The facts about a task that a prompt states."""
+    """The facts about an open task that a prompt states: graph, baseline (times of PyTorch), device, and the judge's
+    `facts`."""
 
     graph: OpGraph
     facts: dict[str, Any]
@@ -50,21 +51,21 @@ class OpenedTask:
 
 
 class TaskOpened(Record, frozen=True, kw_only=True, tag=True):
-    """A worker's answer to a job: the task is open, and the evaluation of its candidates begins."""
+    """Part of a worker's answer to a job: the task is open, and the evaluation of its candidates begins."""
 
     opened: OpenedTask
 
 
 class CandidateJudged(Record, frozen=True, kw_only=True, tag=True):
-    """A worker's answer to a job: the evaluation of the next candidate, or None if the worker's process was lost while
-    it evaluated the candidate."""
+    """Part of a worker's answer to a job: the evaluation of the next candidate, or None if the worker's process was
+    lost while it evaluated the candidate."""
 
     evaluation: Evaluation | None
 
 
 class JobFailed(Record, frozen=True, kw_only=True, tag=True):
-    """A worker's answer to a job: its remaining candidates are not evaluated, because the task cannot be opened or, if
-    `lost`, because the worker's process cannot be started again. `why` is the reason."""
+    """The end of a worker's answer to a job: its remaining candidates are not evaluated, because the task cannot be
+    opened or, if `lost`, because the worker's process cannot be started again. `why` is the reason."""
 
     why: str
     lost: bool
@@ -113,8 +114,8 @@ class EvaluationJob:
         return answered + 1 if self.opened else 0
 
     def add(self, answer: Answer) -> None:
-        """Adds a worker's answer to the job. Raises InternalError if the answer is an evaluation of a candidate other
-        than the next."""
+        """Adds a worker's answer to the job: sets `opened` or `why`, or appends to `evaluations`. Raises InternalError
+        if the answer is an evaluation of a candidate other than the next."""
         if isinstance(answer, TaskOpened):
             self.opened, self.why = self.opened or answer.opened, ""
         elif isinstance(answer, JobFailed):
@@ -134,8 +135,8 @@ class EvaluationJob:
 
 
 def judged_with_room(judge: Callable[[], Evaluation], pause: Callable[[float], bool]) -> Evaluation:
-    """Calls `judge` again while the candidate runs out of memory, at most `TRIES` times in all; returns the last
-    evaluation. `pause` waits for the given seconds, and returns True if no further try is wanted."""
+    """Calls `judge` until its evaluation is not out of memory, at most `TRIES` times; returns the last evaluation.
+    Between calls it calls `pause` with the seconds to wait; if `pause` returns True, no further call is made."""
     evaluation = judge()
     for _ in range(TRIES - 1):
         if evaluation.outcome is not Outcome.out_of_memory or pause(PAUSE_SECONDS):
@@ -145,10 +146,10 @@ def judged_with_room(judge: Callable[[], Evaluation], pause: Callable[[float], b
 
 
 class EvaluationWorker:
-    """An evaluation worker with its process, for one thread at a time. `lost` is the reason why its process cannot be
-    started any more, else "". `cache` is the folder with the device's bandwidths; `env` has environment variables of
-    the process. If `options.most` is the tier `verify`, which does not time, the baseline is not timed either: its
-    times are 0."""
+    """An evaluation worker with its process, for use by one thread at a time. `lost` is the reason why its process
+    cannot be started any more, else "". `has_open` is the hash of the open task, else "". `cache` is the folder with
+    the device's bandwidths; `env` has environment variables of the process. If `options.most` is the tier `verify`,
+    which does not time, the baseline is not timed either: its times are 0."""
 
     def __init__(
         self,
@@ -169,7 +170,7 @@ class EvaluationWorker:
     def open(self, task: Task) -> Environment:
         """Returns the environment of a task. The task is opened if necessary, and stays open until another task is
         opened. Raises UsageError if the task cannot be opened, OtherGraphError if its traced graph is not the expected
-        one, WorkerError and DeviceError."""
+        one, WorkerError if the process is lost, and DeviceError for a problem of the device."""
         task_hash = task.kernel_task.hash()
         if self._environment is not None and self.has_open == task_hash:
             return self._environment
@@ -197,8 +198,9 @@ class EvaluationWorker:
         return environment
 
     def judge(self, job: EvaluationJob) -> Iterator[Answer]:
-        """Evaluates all candidates of a job and yields the answers. If the process is lost, or if the device lacks
-        memory to open the task, a second attempt is made with the remaining candidates."""
+        """Evaluates all candidates of a job and yields the answers: TaskOpened (again after a second attempt), then one
+        for each candidate, or JobFailed. If the process is lost, or if the device lacks memory to open the task, a
+        second attempt is made with the remaining candidates."""
         done, why = 0, ""
         for last in (False, True):
             try:
@@ -225,7 +227,8 @@ class EvaluationWorker:
         yield JobFailed(why=self.lost or why, lost=bool(self.lost))
 
     def do(self, job: EvaluationJob) -> None:
-        """Evaluates a job. Afterwards every candidate has an entry in `evaluations`, even if the process is lost."""
+        """Evaluates a job and adds all answers to it. Afterwards every candidate has an entry in `evaluations`, None if
+        it was not evaluated, even if the process is lost."""
         for answer in self.judge(job):
             job.add(answer)
         job.give_up()
@@ -241,7 +244,7 @@ class EvaluationWorker:
             self.lost = error.cause
 
     def require(self) -> None:
-        """Raises MissingError if this worker is lost."""
+        """Raises MissingError if this worker's process cannot be started any more."""
         if self.lost:
             raise MissingError(f"no worker could be started: {self.lost}", f"see {self.log.name} in {self.log.parent}")
 

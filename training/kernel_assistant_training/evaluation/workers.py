@@ -48,8 +48,8 @@ Pending = TypeVar("Pending", bound=CandidatesOfTask)
 
 class EvaluationWorkers:
     """The evaluation workers of this process, as a context manager. Each worker has a process that keeps a task open.
-    Workers of one device take turns at timing (on a GPU after each block of samples); while one worker times, the other
-    workers verify and open tasks."""
+    Workers of one device take turns at timing (on a GPU after a few timed calls each); while one worker times, the
+    other workers verify and open tasks."""
 
     def __init__(self, options: WorkerOptions) -> None:
         self._options, self.cancel = options, threading.Event()
@@ -86,7 +86,7 @@ class EvaluationWorkers:
     def start(self) -> DeviceFacts:
         """Starts the first worker's process and waits for it. Returns the device with the bandwidths from which
         evaluations compute the roofline: `options.bandwidths` if given, else those in the cache, else newly measured
-        ones. Raises MissingError."""
+        ones. Raises MissingError if the process cannot be started."""
         options, process, cache = self._options, self.workers[0].process, self.folder
         process.start(self.cancel)
         if options.bandwidths is not None:
@@ -102,7 +102,7 @@ class EvaluationWorkers:
 
     def ahead(self, stream: Iterable[Pending], goes_on: Callable[[], bool] = lambda: True) -> Iterator[Pending]:
         """Yields the items of a stream in order, while `goes_on` returns True. Meanwhile the candidates of the next
-        `AHEAD` items are built. When the next item is requested, the builds of the previous item are dropped."""
+        `AHEAD` items are compiled. When the next item is requested, the binaries of the previous item are dropped."""
         waiting, rest = deque[Pending](), iter(stream)
         while goes_on():
             for one in islice(rest, AHEAD + 1 - len(waiting)):
@@ -114,15 +114,15 @@ class EvaluationWorkers:
             self.forget(waiting.popleft().candidates)
 
     def build(self, task: Task, candidates: Iterable[Candidate]) -> None:
-        """Builds candidates in the background, except candidates that the screen refuses."""
+        """Builds candidates in the background, except candidates that the check of the source text refuses."""
         self._compiler.begin(candidates, lambda one: not screen(one, task.graph))
 
     def forget(self, candidates: Iterable[Candidate]) -> None:
-        """Drops the builds of candidates that are not needed any more."""
+        """Drops the binaries of candidates that are not needed any more, and cancels their builds."""
         self._compiler.forget(candidates)
 
     def close(self) -> None:
-        """Ends all workers."""
+        """Ends all workers and builds, and deletes the temporary folder."""
         self.cancel.set()
         for worker in self.workers:
             worker.close()
@@ -139,7 +139,8 @@ class EvaluationWorkers:
 
 
 def devices_of(target: str) -> list[DeviceFacts]:
-    """Returns the devices that workers may use. Raises MissingError if there is none."""
+    """Returns the devices that workers of a target may use: all GPUs, or the CPU as one device. Raises MissingError if
+    there is no GPU."""
     devices = cuda.gpus() if target == "cuda" else [detect(target)]
     if not devices:
         raise MissingError("no NVIDIA GPU was found", "use --target cpu, or check nvidia-smi")
@@ -148,5 +149,5 @@ def devices_of(target: str) -> list[DeviceFacts]:
 
 def _spare_cores(gpus: int) -> int:
     """Returns the number of cores for builds: all cores but one for each GPU, which the worker that measures there
-    needs. Builds have a low priority."""
+    needs; at least 1."""
     return max(1, len(os.sched_getaffinity(0)) - gpus)

@@ -1,1 +1,2 @@
-"""Lessons: sequences of planned replies, each of which is correct, slow, or has a mistake. Without side effects."""
+"""Lessons: sequences of planned replies for training conversations; each reply is correct, slow, or has a deliberate
+mistake. Nothing here has side effects."""

@@ -1,5 +1,5 @@
-"""Small edits at a random position of a source: in its code, or in the comment lines that describe its launches. Pure
-functions."""
+"""Makes small edits at a random position of a kernel's source: in its code, or in the comment lines that describe its
+launches. The functions have no side effects."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ Replacement = str | Callable[[re.Match[str]], str]
 
 def in_code(pattern: str, replacement: Replacement) -> Edit:
     """Returns an edit that replaces one random match of `pattern` in the lines of code; `replacement` is as in
-    `re.sub`."""
+    `re.sub`. The edit returns None without a match."""
     return _edit(pattern, replacement, _is_code)
 
 
 def in_head(pattern: str, replacement: Replacement) -> Edit:
-    """Returns an edit that replaces one random match of `pattern` in the comment lines that state the plan. The lines
-    `// parts:` and `// schedule:` are left alone: the plan does not depend on them. The edit returns None without a
-    match."""
+    """Returns an edit that replaces one random match of `pattern` in the comment lines that state the plan (launches
+    and buffers). It leaves the lines `// parts:` and `// schedule:` alone, because the plan does not depend on them.
+    The edit returns None without a match."""
     return _edit(pattern, replacement, lambda line: re.match(r"\s*//(?! schedule:| parts:)", line) is not None)
 
 
 def one_of(*edits: Edit) -> Edit:
-    """Returns an edit that applies a random one of those `edits` that can be applied to the source."""
+    """Returns an edit that tries `edits` in random order and applies the first that can be applied to the source; None
+    if none can."""
 
     def apply(source: str, random: Random) -> str | None:
         for edit in random.sample(edits, len(edits)):
@@ -39,8 +40,8 @@ def one_of(*edits: Edit) -> Edit:
 
 
 def swap(pattern: str, names: Sequence[str]) -> Edit:
-    """Returns an edit that replaces one occurrence of a name in `names` by another name in `names`. `pattern` matches
-    an occurrence; its `{}` is filled in with the name."""
+    """Returns an edit that replaces one random occurrence of a name in `names` by another of these names. `pattern` is
+    a regular expression for an occurrence, with `{}` in place of the name."""
     pairs = [(old, new) for old in names for new in names if old != new]
     return one_of(*(in_code(pattern.format(re.escape(old)), pattern_to(old, new)) for old, new in pairs))
 

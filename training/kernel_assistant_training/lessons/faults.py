@@ -1,4 +1,5 @@
-"""Inserts typical mistakes of kernel authors into the source of a correct answer. Pure functions.
+"""Inserts typical mistakes of kernel authors into the source of a correct answer. The functions have no side effects;
+those with `source` and `random` return None if the mistake cannot be made.
 
 `faulty` inserts a random mistake that the source allows. Only the environment decides which error the mistake leads to;
 in some sources it has no effect.
@@ -85,7 +86,7 @@ def _lost_field(source: str, random: Random) -> str | None:
 
 
 def _lost_lines(pattern: str) -> Edit:
-    """Returns an edit that deletes a random one of the lines whose beginning matches `pattern`."""
+    """Returns an edit that deletes one random line whose beginning matches the regular expression `pattern`."""
 
     def apply(source: str, random: Random) -> str | None:
         lines = source.split("\n")
@@ -99,7 +100,7 @@ def _lost_lines(pattern: str) -> Edit:
 
 
 def _lost_step(source: str, random: Random) -> str | None:
-    """Deletes one launch line, if the source has several."""
+    """Deletes one random launch line, if the source has several."""
     launches = [line for line in source.split("\n") if line.startswith("// launch:")]
     return _lost_lines("// launch:")(source, random) if len(launches) > 1 else None
 

@@ -1,4 +1,5 @@
-"""Plans the replies of one conversation, and chooses the reply that follows an observation. Pure functions.
+"""Plans the replies of one conversation, and chooses the reply that follows an observation (the environment's answer).
+The functions have no side effects.
 
 A lesson is a list of replies. Which reply comes next depends on the observation alone, so that a model that reads the
 conversation can make the same decision.
@@ -30,8 +31,8 @@ _OK = re.compile(r"^ok (\S+) .*\bfloor (\S+)")
 
 
 class ReplyKind(str, Enum):
-    """The role of a reply. The candidate of a `fault` must be judged wrong; the candidates of `slow`, `answer` and
-    `attempt` must be correct."""
+    """The role of a reply. The candidate of a `fault` must be judged wrong; the candidates of `slow` (a slow schedule),
+    `answer` (the first right one) and `attempt` (another try at the end) must be correct. `finish` has no candidate."""
 
     fault = "fault"
     slow = "slow"
@@ -42,8 +43,8 @@ class ReplyKind(str, Enum):
 
 @dataclass(frozen=True)
 class PlannedReply:
-    """One reply. `source` is the candidate's source. `fault` names the deliberate mistake in it, or is ""; the loss
-    does not include a reply with a mistake."""
+    """One reply. `text` is the whole reply, `source` its candidate's source. `fault` names the deliberate mistake in
+    it, or is ""; the loss does not include a reply with a mistake."""
 
     kind: ReplyKind
     text: str
@@ -53,7 +54,7 @@ class PlannedReply:
 
 @dataclass(frozen=True)
 class Lesson:
-    """The planned replies of a conversation, without the final `finish`. `behaviours` name what the lesson
+    """The planned replies of a conversation (`sayings`), without the final `finish`. `behaviours` name what the lesson
     demonstrates, such as its mistakes."""
 
     sayings: tuple[PlannedReply, ...]
@@ -75,8 +76,8 @@ class Lesson:
         return tuple(named) or ("first",)
 
     def next(self, index: int, observation: str) -> PlannedReply | None:
-        """Returns the reply after reply number `index`, whose `observation` is given; None if the observation
-        contradicts the lesson."""
+        """Returns the reply that follows reply number `index` and its `observation` (the environment's answer); None if
+        the observation contradicts the lesson."""
         reply = self.sayings[index]
         right = observation.startswith("ok ")
         if right == (reply.kind is ReplyKind.fault):
@@ -136,7 +137,8 @@ def candidate_file(target: str) -> str:
 
 
 def _mistakes(source: str, target: str, random: Random, share: float) -> list[PlannedReply]:
-    """Returns replies with up to two different faulty versions of a source. `share` is the probability of the first."""
+    """Returns replies with zero to two different faulty versions of a source. `share` is the probability of the first;
+    a second follows with probability `SECOND_FAULT`."""
     mistakes: list[PlannedReply] = []
     while len(mistakes) < 2 and random.random() < (SECOND_FAULT if mistakes else share):
         wrong = faulty(source, target, random)
@@ -147,8 +149,8 @@ def _mistakes(source: str, target: str, random: Random, share: float) -> list[Pl
 
 
 def _changed(kind: ReplyKind, after: str, target: str) -> PlannedReply:
-    """Returns a reply that replaces the previous source by `after`: a `plan:` line with the schedule if the generator
-    wrote `after`, else the whole source."""
+    """Returns a reply of this `kind` that replaces the previous source by `after`: a `plan:` line with the schedule if
+    the generator wrote `after`, else the whole source."""
     for line in after.split("\n", 2)[:2]:
         if line.startswith(SCHEDULE_MARK):
             return PlannedReply(kind, f"plan: {line.removeprefix(SCHEDULE_MARK)}", after)

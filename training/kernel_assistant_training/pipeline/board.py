@@ -20,8 +20,8 @@ MOST_SHOWN = 3
 
 @dataclass
 class BoardRow:
-    """The row of one stage. `state` is a key of `_MARKS`; `seconds` is the time used so far and `limit` the most that
-    the stage may use; `newest` has the newest value of each metric."""
+    """The row of one stage. `state` is a key of `_MARKS`, such as "running"; `seconds` is the time used so far and
+    `limit` the most that the stage may use, in seconds; `newest` has the newest value of each metric."""
 
     name: str
     limit: float

@@ -26,7 +26,8 @@ from kernel_assistant_training.pipeline.run_folder import PipelineFolder
 
 
 def main(options: PipelineArguments) -> None:
-    """Runs the pipeline. Raises Interrupted after a signal, and UsageError, StoreError and StageFailed."""
+    """Runs the pipeline, or prints its plan with `dry_run`. Raises Interrupted after a signal, UsageError for an
+    invalid recipe, option or folder, StoreError if a file cannot be written, and StageFailed."""
     recipe = _recipe(options)
     check(recipe)
     if options.dry_run:
@@ -59,8 +60,8 @@ def main(options: PipelineArguments) -> None:
 
 def _recipe(options: PipelineArguments) -> Recipe:
     """Returns the recipe with the options of the command line. If the run has begun, options that are not given keep
-    the values of the run. The path of a base becomes absolute, so that the run can continue from another folder. Raises
-    UsageError."""
+    the values of the run. The path of a base model becomes absolute, so that the run can continue from another folder.
+    Raises UsageError if the recipe is unknown or invalid."""
     recipe = load(options.recipe)
     begun = options.out / RECIPE
     before = decode(begun.read_bytes(), Recipe) if begun.is_file() else recipe

@@ -20,8 +20,8 @@ def exported(run: PipelineFolder) -> Path | None:
 
 
 def finish(run: PipelineFolder, name: str, *, use: bool) -> Iterator[str]:
-    """Registers the exported model under `name` and, if `use`, selects it. Yields lines that report this to the user.
-    Raises UsageError if the user's list of models cannot be read."""
+    """Registers the exported model under `name` in the user's list of models and, if `use`, selects it. Yields lines
+    that report this to the user. Raises UsageError if the list cannot be read or changed."""
     model = exported(run)
     if model is None:
         yield "no model was exported: the recipe has no export stage"

@@ -35,8 +35,8 @@ _FILES = {"episodes": "episodes-*.jsonl", "known": "evaluations.jsonl"}
 
 
 def check(recipe: Recipe) -> None:
-    """Raises UsageError if a stage does not accept its options, or if neither the recipe nor an earlier stage provides
-    an input that the stage needs."""
+    """Raises UsageError if a stage does not accept its options, if neither the recipe nor an earlier stage provides an
+    input that the stage needs, or if it chooses a model and no `eval` stage is before it."""
     for index, stage in enumerate(recipe.stage):
         kind = KINDS[stage.kind]
         for need in kind.needs:
@@ -53,8 +53,8 @@ def check(recipe: Recipe) -> None:
 
 
 def parsed_options(kind: str, given: Sequence[str], name: str) -> Any:
-    """Parses the command line `given` of a stage and returns its options. Raises UsageError; the message begins with
-    `name`."""
+    """Parses the command line `given` of a stage and returns its options. Raises UsageError for invalid options; the
+    message begins with `name`."""
     try:
         return parse(KINDS[kind].options, f"kernel-assistant train {kind}", given)
     except UsageError as error:
@@ -63,7 +63,7 @@ def parsed_options(kind: str, given: Sequence[str], name: str) -> Any:
 
 def command(run: PipelineFolder, index: int, used: float, name: str) -> list[str]:
     """Returns the command line of stage number `index`, which has already run for `used` seconds. `name` is the name of
-    the exported model. Raises UsageError."""
+    the exported model. Raises UsageError if an input is missing."""
     stage, gpus = run.recipe.stage[index], run.recipe.gpus
     kind = KINDS[stage.kind]
     options = given(run, index)
@@ -76,8 +76,8 @@ def command(run: PipelineFolder, index: int, used: float, name: str) -> list[str
 
 
 def given(run: PipelineFolder, index: int) -> dict[str, Any]:
-    """Returns the options of a stage that the recipe does not set, and that the pipeline therefore sets. Raises
-    UsageError."""
+    """Returns name → value of the options of a stage that the recipe does not set, and that the pipeline therefore
+    sets. Raises UsageError if an input is missing."""
     stage = run.recipe.stage[index]
     options: dict[str, Any] = {}
     for name in KINDS[stage.kind].takes:
@@ -94,8 +94,8 @@ def given(run: PipelineFolder, index: int) -> dict[str, Any]:
 
 
 def evaluated(run: PipelineFolder, index: int) -> list[Path | str]:
-    """Returns the models that an eval stage evaluates, in order. For a stage of another kind, returns the model from
-    which it starts, if there is one. Raises UsageError."""
+    """Returns the models that an `eval` stage evaluates, in order. For a stage of another kind, returns the model from
+    which it starts, if there is one. Raises UsageError if a model cannot be found."""
     stage = run.recipe.stage[index]
     if stage.choose and not stage.models:
         return [_best(run, index, stage.choose)]
@@ -104,14 +104,15 @@ def evaluated(run: PipelineFolder, index: int) -> list[Path | str]:
 
 
 def figures_of(run: PipelineFolder, index: int) -> dict[int, dict[str, Any]]:
-    """Returns the results of an eval stage, by the index of the evaluated model; {} for a stage of another kind."""
+    """Returns the results of an `eval` stage: index of the evaluated model → metrics; {} for a stage of another
+    kind."""
     is_eval = run.recipe.stage[index].kind == "eval"
     return {int(one["checkpoint"]): one for one in read_objects(run.folder(index) / EVALUATED) if is_eval}
 
 
 def beginning(recipe: Recipe) -> Path | str | None:
-    """Returns the run's base in a form that stages accept: a folder, OWNER/NAME, or None for "scratch". Raises
-    UsageError."""
+    """Returns the run's base model in a form that stages accept: a folder, OWNER/NAME, or None for "scratch". Raises
+    UsageError if the folder holds no model."""
     if recipe.base == "scratch":
         return None
     path = SHIPPED if recipe.base == "shipped" else Path(recipe.base)
@@ -125,8 +126,9 @@ def beginning(recipe: Recipe) -> Path | str | None:
 
 
 def _arguments(stage: RecipeStage, given: Mapping[str, Any], folders: Mapping[str, Path], used: float) -> list[str]:
-    """Returns the arguments of the stage's command. `{name}` in the recipe's options is replaced by the folder of the
-    stage `name`."""
+    """Returns the arguments of the stage's command: the options `given` by the pipeline and those of the recipe.
+    `{name}` in the recipe's options is replaced by the folder of the stage `name`. `used` are the seconds that the
+    stage has run."""
     kind = KINDS[stage.kind]
     options = {**given, **{name: _named(one, folders) for name, one in stage.options.items()}}
     if kind.timed == "each start":
@@ -144,7 +146,7 @@ def _named(value: Any, folders: Mapping[str, Path]) -> Any:
 
 
 def _is_left(recipe: Recipe, index: int, need: str) -> bool:
-    """Whether the recipe's base or a stage before number `index` provides the input `need`."""
+    """Whether the recipe's base model or a stage before number `index` provides the input `need` (an option's name)."""
     stage, before = recipe.stage[index], recipe.stage[:index]
     if need != "base":
         return any(one.kind in _LEFT_BY[need] for one in before)
@@ -153,16 +155,17 @@ def _is_left(recipe: Recipe, index: int, need: str) -> bool:
 
 
 def _model_of(run: PipelineFolder, index: int, name: str) -> Path | str | None:
-    """Returns the model of the stage `name`. If `name` is "", returns the model of the nearest stage before `index`
-    that has one. If there is no such model, or if `name` is `start`, returns the recipe's base."""
+    """Returns the model that the stage `name` made. If `name` is "", returns the model of the nearest stage before
+    `index` that made one. If there is no such model, or if `name` is `start`, returns the recipe's base model (None: no
+    weights)."""
     before = [] if name == START else [run.recipe.index(name)] if name else reversed(range(index))
     left = (run.path / done.model for number in before if (done := run.done(number)) is not None and done.model)
     return next(left, None) or beginning(run.recipe)
 
 
 def _best(run: PipelineFolder, index: int, figure: str) -> Path | str:
-    """Returns the model with the largest `figure`, a metric, among the models that were evaluated before stage `index`;
-    the latest if several are equal. Raises UsageError if there is none."""
+    """Returns the model with the largest `figure` (the name of a metric) among the models that were evaluated before
+    stage `index`; the latest if several are equal. Raises UsageError if there is none."""
     results = [(number, which, one) for number in range(index) for which, one in figures_of(run, number).items()]
     judged = [(float(one[figure]), number, which) for number, which, one in results if figure in one]
     if not judged:
@@ -172,8 +175,8 @@ def _best(run: PipelineFolder, index: int, figure: str) -> Path | str:
 
 
 def _left(run: PipelineFolder, index: int, what: str) -> list[Path] | Path | None:
-    """Returns the input `what` of stage `index`: the files of all earlier stages that provide it, or the folder of the
-    nearest stage that does. Raises UsageError if there are no episodes."""
+    """Returns the input `what` (an option's name) of stage `index`: the files of all earlier stages that provide it, or
+    the folder of the nearest stage that does, None if there is none. Raises UsageError if there are no episodes."""
     folders = [run.folder(number) for number in range(index) if run.recipe.stage[number].kind in _LEFT_BY[what]]
     if what not in _FILES:
         # Synthesis that kept no task writes no shards.

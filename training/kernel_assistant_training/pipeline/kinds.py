@@ -62,7 +62,8 @@ KINDS: Mapping[str, StageKind] = {
 
 
 def words(options: Mapping[str, object]) -> list[str]:
-    """Returns options as command-line arguments; leaves out options that are None, False or an empty list."""
+    """Returns options as command-line arguments, such as `--keep-every 5`; leaves out options that are None, False or
+    an empty list."""
     arguments: list[str] = []
     for name, value in options.items():
         if value is None or value is False or value == []:

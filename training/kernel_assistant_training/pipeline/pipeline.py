@@ -37,8 +37,8 @@ class StageFailed(InternalError):
 
 
 class Pipeline:
-    """Runs stages and reports their progress. `name` is the name of the exported model; `signals` are the numbers of
-    the signals that this process has received."""
+    """Runs the stages of the recipe in the folder `run` and reports their progress on `board`. `name` is the name of
+    the exported model; `signals` are the numbers of the signals that this process has received."""
 
     def __init__(self, run: PipelineFolder, board: Board, name: str) -> None:
         self._run, self._board, self._name = run, board, name
@@ -49,7 +49,8 @@ class Pipeline:
 
     def go(self, last: int) -> StopCause:
         """Runs all stages up to number `last` that are not done; returns why the run ended. Raises StageFailed,
-        UsageError and StoreError, after writing the cause to the run's status."""
+        UsageError for a missing input and StoreError if a file cannot be written, after writing the cause to the run's
+        status."""
         index, folder = 0, self._run.path
         ask(folder, TrainingCommand.go_on)
         drop_half_a_line(folder / METRICS)
@@ -73,7 +74,8 @@ class Pipeline:
         return StopCause.itself
 
     def _stage(self, index: int) -> StopCause:
-        """Runs one stage. Returns `StopCause.itself` if the next stage may begin, else why the run must stop."""
+        """Runs stage number `index`. Returns `StopCause.itself` if the next stage may begin, else why the run must
+        stop. Raises StageFailed."""
         run, folder = self._run, self._run.folder(index)
         if self.signals or wish_of(run.path) is TrainingCommand.stop:
             return StopCause.interrupted if self.signals else StopCause.asked
@@ -111,8 +113,8 @@ class Pipeline:
         return row.seconds >= row.limit
 
     def _finish(self, index: int, code: int, cause: StopCause) -> StopCause:
-        """Stores the result of a stage whose process ended with exit code `code`; returns the same as `_stage`. Raises
-        StageFailed."""
+        """Stores the result of a stage whose process ended with exit code `code` for the reason `cause`; returns the
+        same as `_stage`. Raises StageFailed if the stage failed or left no model."""
         run, stage, log = self._run, self._run.recipe.stage[index], self._run.folder(index) / LOG
         if cause is StopCause.interrupted or (cause is StopCause.asked and not code):
             self._show(index, "stopped")

@@ -1,4 +1,5 @@
-"""The process of one stage. It ends when the pipeline ends, can be told to stop, and is killed if it does not stop."""
+"""Starts the process of one stage and waits for it. The process ends when the pipeline ends, obeys stop commands, and
+is killed if it does not stop in time."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ DEADLINES = {StopCause.limit: (30.0, 45.0), StopCause.interrupted: (0.0, 30.0)}
 
 def start(command: Sequence[str], log: Path, lock: int, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """Starts a command in a session of its own; returns its process. The output is appended to `log`, and the process
-    inherits the open file `lock`. Raises StoreError."""
+    inherits the file descriptor `lock`, so that the run stays locked while it lives. `environment` is added to the
+    environment variables. Raises StoreError if the command cannot be started or `log` cannot be opened."""
     parent = os.getpid()
     with boundary(StoreError, f"cannot start {command[0]} with its output in {log}"), log.open("ab") as output:
         return subprocess.Popen(
@@ -60,10 +62,10 @@ def wait(
     signals: Sequence[int],
     observe: Callable[[float, bool], bool],
 ) -> tuple[int, StopCause]:
-    """Waits until the process has ended. Returns its exit code, as a shell reports it, and why it ended. `stage` and
-    `run` are the folders with the status and control files of the stage and of the run; `signals` are the signals that
-    the pipeline has received. `observe` is called with the seconds since its last call and whether the stage is paused,
-    and returns whether the time limit is reached."""
+    """Waits until the process has ended, and passes on stop and pause commands meanwhile. Returns its exit code, as a
+    shell reports it, and why it ended. `stage` and `run` are the folders with the status and control files of the stage
+    and of the run; `signals` are the signals that the pipeline has received. `observe` is called with the seconds since
+    its last call and whether the stage is paused, and returns whether the time limit is reached."""
     observed, since, repeated = time.monotonic(), 0.0, 0.0
     cause, passed_on, terminated = StopCause.itself, TrainingCommand.go_on, False
     try:
@@ -109,8 +111,8 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """Called in the child process: makes Linux send SIGTERM to the child when the pipeline's process ends for any
-    reason."""
+    """Makes Linux send SIGTERM to this process when the pipeline's process `parent` ends for any reason. Called in the
+    child process."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
         if os.getppid() != parent:

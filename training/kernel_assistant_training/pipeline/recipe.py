@@ -1,4 +1,4 @@
-"""Recipes: which stages, in which order, with which options and limits."""
+"""Recipes of training runs: which stages, in which order, with which options and time limits."""
 
 from __future__ import annotations
 
@@ -100,7 +100,8 @@ class Recipe(Record, frozen=True, kw_only=True):
 
 
 def load(word: str) -> Recipe:
-    """Loads a recipe: a recipe of this package if `word` is its name, else the TOML file `word`. Raises UsageError."""
+    """Loads a recipe: a recipe of this package if `word` is its name, else the TOML file `word`. Raises UsageError if
+    there is no such file or it is invalid."""
     known = sorted(path.stem for path in RECIPES.glob("*.toml"))
     path = RECIPES / f"{word}.toml" if word in known else Path(word)
     if not path.is_file():

@@ -28,7 +28,7 @@ _SPEED = ("faster_eager_rate", "episode_turns", "episode_tokens", "generated_tok
 
 
 def write_report(run: PipelineFolder) -> Path:
-    """Writes the report of a run and returns its path. Raises StoreError."""
+    """Writes the report of a run and returns its path. Raises StoreError if the file cannot be written."""
     parts = (
         _head(run),
         _table("Stages", ["stage", "state", ":time", ":limit", ":starts", "from", "left"], _stages(run)),
@@ -86,7 +86,8 @@ def _stages(run: PipelineFolder) -> list[Row]:
 
 
 def _figures(metrics: list[dict[str, Any]], _: Path) -> Iterator[Row]:
-    """Yields a row for each metric with its first and last value and the number of values, for each part of a stage."""
+    """Yields a row for each metric with its name, its first and last value and the number of values; separately for
+    each value of `stage` in the lines of `metrics`."""
     for part in dict.fromkeys(str(line["stage"]) for line in metrics):
         lines = [numbers(line) for line in metrics if str(line["stage"]) == part]
         for name in (*FIRST, *_SPEED):

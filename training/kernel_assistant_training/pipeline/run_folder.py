@@ -27,15 +27,15 @@ PATIENCE_S = 60.0
 
 
 class PipelineFolder:
-    """The folder of a run. As a context manager it holds a lock, so that one pipeline at a time uses the folder. Raises
-    UsageError and StoreError."""
+    """The folder of a run. As a context manager it holds a file lock, so that one pipeline at a time uses the folder.
+    Stages are numbered from 0."""
 
     def __init__(self, path: Path, recipe: Recipe) -> None:
         self.path, self.recipe = path.absolute(), recipe
 
     def __enter__(self) -> Self:
         """Takes the lock and stores the recipe. Raises UsageError if another pipeline uses the folder, or if the folder
-        was made from another recipe."""
+        was made from another recipe, and StoreError if a file cannot be written."""
         with boundary(StoreError, f"{self.path / LOCK} could not be made"):
             self.path.mkdir(parents=True, exist_ok=True)
             self.lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -66,7 +66,8 @@ class PipelineFolder:
         return stages.read_record(self.folder(index) / stages.DONE, StageDone)
 
     def keep(self, index: int, record: StageProgress | StageDone) -> None:
-        """Writes the progress or the result of a stage, atomically. Raises StoreError."""
+        """Writes the progress or the result of stage number `index`, atomically. Raises StoreError if the file cannot
+        be written."""
         name = stages.DONE if isinstance(record, StageDone) else stages.PROGRESS
         replace_file(self.folder(index) / name, encode(record), durable=True)
 
@@ -78,7 +79,8 @@ class PipelineFolder:
 
     def set_aside(self, first: int) -> Path | None:
         """Moves the folders of stage number `first` and of all later stages into a new folder. Returns the new folder,
-        or None if there is nothing to move. Raises UsageError if a stage before `first` is not done, and StoreError."""
+        or None if there is nothing to move. Raises UsageError if a stage before `first` is not done, and StoreError if
+        the folders cannot be moved."""
         names = [one.name for one in self.recipe.stage]
         missing = [names[index] for index in range(first) if self.done(index) is None]
         if missing:

@@ -48,12 +48,12 @@ def pretrain(
     *,
     first: int = 0,
 ) -> list[Metrics]:
-    """Trains the value head alone. Returns the metrics before the first epoch and after each epoch; `report` gets them
-    too, and returns whether to continue.
+    """Trains the value head alone. Returns the metrics (explained variance and value loss, on trained and on held-out
+    tasks) before the first epoch and after each epoch; `report` gets them too, and returns whether to continue.
 
     An earlier start has done the first `first` of the `options.epochs` epochs. All trajectories of a held-out task are
     held out, so that the head has seen none of their prompts. Raises UsageError if there are too few tasks, and
-    NotFiniteError.
+    NotFiniteError before a step with an infinite loss.
     """
     aside, rest = apart(trajectories, options.share, options.seed)
     if not aside or not rest:

@@ -1,5 +1,5 @@
-"""A curriculum from tasks of one operator to tasks of five, driven by the pass rate. Pure; docs/training.md has the
-rule."""
+"""Decides how many operators the drawn tasks have: first one, then more, up to five, as the pass rate rises. Has no
+side effects; docs/training.md has the rule."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class CurriculumProgress(Record, frozen=True, kw_only=True):
         return self.passed / self.episodes if self.episodes else None
 
     def weights(self, numbers: Iterable[int]) -> dict[int, float]:
-        """Returns for each of these numbers of operators the relative weight with which its tasks are drawn. Numbers
-        larger than the curriculum allows are left out."""
+        """Returns number of operators → relative weight with which tasks of that size are drawn. Leaves out numbers
+        larger than the curriculum allows."""
         if not self.operators:
             return dict.fromkeys(numbers, 1.0)
         return {one: NEWEST if one == self.operators else 1.0 for one in numbers if one <= self.operators}
@@ -44,9 +44,9 @@ class CurriculumProgress(Record, frozen=True, kw_only=True):
         )
 
     def looked_at(self, threshold: float, numbers: Sequence[int]) -> Self:
-        """Returns the progress after a decision; before `EPISODES` episodes were counted, no decision is made. If the
-        pass rate is at least `threshold`, `operators` becomes the next larger one of `numbers` (ascending). After a
-        decision the counts start from 0."""
+        """Returns the progress after a decision; without a decision, if fewer than `EPISODES` episodes were counted,
+        returns itself. If the pass rate is at least `threshold`, `operators` becomes the next larger one of `numbers`
+        (ascending). After a decision the counts start from 0."""
         if self.episodes < EPISODES:
             return self
         harder = [one for one in numbers if one > self.operators]

@@ -1,4 +1,4 @@
-"""Describes how an episode ended in one word, for the log. Pure."""
+"""Describes how an episode ended in one word, for the log. Has no side effects."""
 
 from __future__ import annotations
 
@@ -39,6 +39,6 @@ def ended(one: Trajectory) -> str:
 
 
 def endings(trajectories: Iterable[Trajectory]) -> dict[str, int]:
-    """Returns the number of episodes that ended with each word of `WORDS`, under the name `ended_WORD`."""
+    """Returns `ended_WORD` → number of episodes that ended with this word, for each of `WORDS`."""
     counted = Counter(map(ended, trajectories))
     return {f"ended_{word}": counted[word] for word in WORDS}

@@ -1,4 +1,4 @@
-"""Evaluates models on held-out tasks, by one greedy attempt and by the best of several attempts."""
+"""Evaluates models on held-out tasks, by one greedy attempt and by the best of several attempts for each task."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ GREEDY, SAMPLED = 1, 2
 class EvaluateOptions:
     """The options of an evaluation. `models` maps numbers, which identify the results, to models' folders. On each of
     `tasks` held-out tasks a model makes `attempts` attempts: the first is greedy, the others are sampled. Episodes,
-    evaluations and logs go to `out`; evaluations in the files `known` are reused."""
+    evaluations and logs go to `out`; evaluations in the files `known` are reused. `workers` and `pool` set up the
+    evaluation pool; at most `rows` replies are generated at once."""
 
     models: Mapping[int, Path]
     out: Path
@@ -56,19 +57,19 @@ class EvaluateOptions:
     engine: EngineOptions = field(default_factory=EngineOptions)
 
     def kind(self) -> str:
-        """Returns a hash of the settings that must be equal for episodes to be comparable. Episodes with other settings
-        are stored in another folder."""
+        """Returns a hash (8 hex digits) of the settings that must be equal for episodes to be comparable. Episodes with
+        other settings are stored in another folder."""
         asked = {"play": asdict(self.play), "target": self.target, "seed": self.seed, "sources": self.sources.asked()}
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:8]
 
 
 class ModelScore(Record, frozen=True, kw_only=True):
-    """The result of a model on `tasks` held-out tasks; `asked_tasks` were wanted, but some could not be evaluated.
+    """The result of a model on `tasks` held-out tasks; `asked_tasks` were requested, but some could not be evaluated.
     Rates are shares of tasks, and rewards are means. `pass_rate` and `reward` are those of the greedy attempt.
     `best_pass_rate`, `best_reward` and the rates of being 5% faster are those of the best of `attempts` attempts;
     `faster_compile_rate` is None if the reward does not measure `torch.compile`. `sampled_pass_rate` is the share of
-    sampled attempts that are correct. `void` is the number of attempts during which the judge was lost; these attempts
-    do not count."""
+    sampled attempts that are correct (None if there are none). `void` is the number of attempts during which the judge
+    was lost; these attempts do not count. `time` is when the evaluation ended, in Unix seconds."""
 
     checkpoint: int
     model: str
@@ -92,7 +93,8 @@ class ModelScore(Record, frozen=True, kw_only=True):
 
 def evaluate(options: EvaluateOptions) -> Iterator[ModelScore]:
     """Yields the score of each model when it is done. Episodes that are stored are not played again, and known
-    evaluations are reused, also those of other models. Raises the project's errors."""
+    evaluations are reused, also those of other models. Raises UsageError, MissingError, EngineError and other errors of
+    the project."""
     chosen = MixedSource(options.target, options.sources).tasks(
         options.tasks, Random(f"evaluation {options.seed}"), wanted="held_out"
     )
@@ -158,7 +160,7 @@ def _engine(options: EvaluateOptions, actor: Actor, model: Path, rows: int, spee
 
 def figures_of(first: Sequence[Trajectory], more: Sequence[Trajectory]) -> dict[str, Any]:
     """Returns the metrics of `ModelScore`, computed from the greedy attempts `first` and the sampled attempts `more`. A
-    task counts if at least one attempt is not void."""
+    task counts if at least one attempt is not void (the judge was not lost)."""
     played: dict[str, list[Trajectory]] = {}
     for one in (*first, *more):
         if not one.void:

@@ -28,15 +28,15 @@ ITERATION = 1
 
 def episodes_of(options: CriticArguments | RftArguments) -> list[Trajectory]:
     """Returns the episodes stored in the folders `options.trajectories`. Without such folders, the model plays episodes
-    with these options."""
+    with these options first; they are stored in `options.out`."""
     if options.trajectories:
         return [one for folder in options.trajectories for one in TrajectoryStore(folder).all()]
     return _played(options)
 
 
 def _played(options: CriticArguments | RftArguments) -> list[Trajectory]:
-    """Plays episodes and returns them: of `options.prompts` tasks, which are the same in other stages, or else of
-    `options.tasks` random tasks. Episodes that are stored already are not played again."""
+    """Plays episodes and returns them. The tasks are `options.prompts` tasks, the same for every stage with the same
+    seed, or, if that is 0, `options.tasks` random tasks. Episodes that are stored already are not played again."""
     there, play = MixedSource(options.target, sources_of(options)), play_of(options)
     chosen = (
         there.prompts(options.prompts, options.seed)

@@ -28,7 +28,8 @@ Judge = Callable[[Sequence[EvaluationRequest]], list[Evaluation | None]]
 
 @dataclass
 class RoundTimes:
-    """The seconds spent on generation and on evaluation, the number of rounds, and the number of generated tokens."""
+    """The seconds spent on generating replies and on evaluating candidates, the number of rounds, and the number of
+    generated tokens."""
 
     generating: float = 0.0
     judging: float = 0.0
@@ -37,7 +38,8 @@ class RoundTimes:
 
 
 class RoundScheduler(Generic[T]):
-    """Runs conversations in rounds. Each scheduler is used for one call of `play`."""
+    """Runs conversations in rounds: `answer` generates all replies that conversations wait for, then `judge` evaluates
+    all their candidates. Each scheduler is used for one call of `play`."""
 
     def __init__(self, answer: Answer, judge: Judge) -> None:
         self._answer, self._judge = answer, judge
@@ -48,8 +50,8 @@ class RoundScheduler(Generic[T]):
         self.spent = RoundTimes()
 
     def play(self, conversations: Sequence[Callable[[ConversationSlot], T]], ended: Callable[[int, T], None]) -> None:
-        """Runs all conversations to their end. `ended` is called with the number and the result of each conversation,
-        in the caller's thread.
+        """Runs all conversations, each in a thread, to their end. Calls `ended` with the number and the result of each
+        conversation, in the caller's thread.
 
         If a conversation raises an exception, the other conversations are ended and the exception is raised here.
         """
@@ -121,7 +123,8 @@ class RoundScheduler(Generic[T]):
             self.spent.judging += time.monotonic() - began
 
     def _fail(self, error: BaseException) -> None:
-        """Raises the error in all conversations, in each as soon as it waits."""
+        """Raises the error in all conversations, in each as soon as it waits for a reply or an evaluation. Returns when
+        all have ended."""
         with self._changed:
             while self._live:
                 waiting: list[Future[Any]] = [one[2] for one in self._prompts] + [one[2] for one in self._candidates]
@@ -134,8 +137,8 @@ class RoundScheduler(Generic[T]):
 def _served(
     waiting: list[tuple[int, Request, Future[Response]]], serve: Callable[[Sequence[Request]], list[Response]]
 ) -> list[Response]:
-    """Answers all waiting requests, in the order of their conversations, and returns the answers. If `serve` fails, the
-    requests keep waiting."""
+    """Answers all waiting requests with one call of `serve`, in the order of their conversations, empties `waiting`,
+    and returns the answers. If `serve` raises an error, the requests keep waiting."""
     asked = sorted(waiting, key=lambda one: one[0])
     answers = serve([wanted for _, wanted, _ in asked])
     # A conversation may send its next request as soon as it has its answer.

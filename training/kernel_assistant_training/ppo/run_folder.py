@@ -1,4 +1,4 @@
-"""The folder of a run: its settings and its checkpoints. A checkpoint is complete or absent."""
+"""The folder of a PPO run: its settings and its checkpoints. A checkpoint is complete or absent."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ class PpoRunFolder:
         return next(iter(self._checkpoints()), None)
 
     def save(self, actor: Actor, around: Path, state: PpoState) -> Path:
-        """Writes a checkpoint: weights, the other files of the model folder `around`, and the state. Returns its
-        folder. A failure leaves earlier checkpoints intact."""
+        """Writes a checkpoint: weights, the other files of the model folder `around`, and the state; removes older
+        checkpoints that are not kept. Returns its folder. A failure leaves earlier checkpoints intact."""
         folder = self.path / f"checkpoint-{state.iteration:06}"
         partial = folder.with_suffix(".partial")
         with written(folder):
@@ -84,7 +84,7 @@ class PpoRunFolder:
         return folder
 
     def named(self) -> str:
-        """Returns a text that names the newest checkpoint, for messages that say where training can continue."""
+        """Returns a text that names the newest checkpoint, for error messages that say where training can continue."""
         return last_checkpoint(next(reversed(self._checkpoints()), None))
 
     def _checkpoints(self) -> list[Path]:

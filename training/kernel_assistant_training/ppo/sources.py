@@ -1,4 +1,5 @@
-"""Sources of tasks: synthesis, shards of `train synth`, or a weighted mix; docs/training.md."""
+"""Sources of tasks for training: synthesis while training runs, shards that `train synth` wrote, or a weighted mix;
+docs/training.md."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ Weights = Mapping[int, float]
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """`synthesis` is the weight of tasks that are made while training runs, and `narrow` restricts these tasks.
-    `shards` are folders with made tasks, each with its weight. Weights are relative.
+    """Which tasks training draws. `synthesis` is the weight of tasks that are made while training runs, and `narrow`
+    restricts these tasks. `shards` are folders with tasks made earlier, each with its weight. Weights are relative.
     """
 
     synthesis: float = 1.0
@@ -67,8 +68,9 @@ class SynthesisSource:
 
 
 class ShardSource:
-    """A source of the tasks in a folder's Parquet files. Invalid rows are left out; `refused` counts them by reason.
-    Raises UsageError if the folder has no shards for this target, MissingError without pyarrow.
+    """A source of the tasks in a folder's Parquet files. Tasks that contradict their row are left out when they are
+    drawn; `refused` counts them by reason. Raises UsageError if the folder has no shards for this target, MissingError
+    without pyarrow.
     """
 
     def __init__(self, folder: Path, target: str) -> None:
@@ -104,8 +106,8 @@ class ShardSource:
         return None
 
     def _task(self, row: dict[str, Any]) -> Task | None:
-        """Returns the row's task; None if the task contradicts the row's key or split. The split is recomputed, so that
-        no shard can bring in held-out tasks."""
+        """Returns the row's task; None, counted in `refused`, if the task contradicts the row's key or split. The split
+        is recomputed, so that no shard can bring in held-out tasks."""
         try:
             graph = graph_of(row)
             task = of_graph(graph, self._target, row["operator_count"], text=row["text"])
@@ -133,7 +135,7 @@ class MixedSource:
 
     @property
     def refused(self) -> int:
-        """The number of rows refused so far."""
+        """The number of rows of all shards that were refused so far, because they contradict their task."""
         return sum(shards.refused.total() for shards in self._shards)
 
     def levels(self, wanted: str = "train") -> list[int]:

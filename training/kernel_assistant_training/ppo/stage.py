@@ -41,13 +41,13 @@ _HOW = ("model", "engine", "shard", "pool", "known")
 
 @dataclass(frozen=True)
 class StageOptions:
-    """`base` is the model that the stage begins with. Each iteration plays `episodes` episodes of each of `tasks`
-    tasks. The tasks are new in each iteration, unless `prompts` is set: then every iteration plays the same `prompts`
-    tasks. `held_out` tasks are played before the first iteration and after every `evaluate_every` iterations: one
-    greedy episode of each, or `held_out_episodes` sampled episodes of each. `curriculum` is the pass rate from which on
-    tasks with one more operator are drawn; with 0, tasks of all sizes are drawn from the beginning. `rows`
-    conversations are decoded together; a checkpoint is kept for every `keep_every` iterations. Evaluations in the files
-    `known` are reused.
+    """The options of a PPO stage. `base` is the model that the stage begins with. Each iteration plays `episodes`
+    episodes of each of `tasks` tasks. The tasks are new in each iteration, unless `prompts` is set: then every
+    iteration plays the same `prompts` tasks. `held_out` tasks are played before the first iteration and after every
+    `evaluate_every` iterations: one greedy episode of each, or `held_out_episodes` sampled episodes of each.
+    `curriculum` is the pass rate from which on tasks with one more operator are drawn; with 0, tasks of all sizes are
+    drawn from the beginning. `rows` conversations are decoded together; a checkpoint is kept for every `keep_every`
+    iterations. Evaluations in the files `known` are reused.
     """
 
     stage: str
@@ -88,9 +88,10 @@ class StageOptions:
 
 
 def run(options: StageOptions, given: Sequence[Task] = (), device: torch.device | None = None) -> Path:
-    """Runs the stage; returns the newest checkpoint. If there are `given` tasks, they are played instead of drawn
-    tasks. Raises the project's errors; an InternalError names the checkpoint from which training can continue. With
-    several processes, the first process runs the stage and the other processes take part in updates."""
+    """Runs the stage; returns the folder of the newest checkpoint. If there are `given` tasks, they are played instead
+    of drawn tasks. Raises UsageError, MissingError, InternalError and others; an InternalError names the checkpoint
+    from which training can continue. With several processes, the first process runs the stage and the other processes
+    take part in updates."""
     together = ProcessGroup.begin() if device is None else ProcessGroup(device=device)
     newest = options.out
     if together.main:
@@ -161,8 +162,8 @@ def _run(
 
 
 def _learned(learner: Learner, trajectories: Sequence[Trajectory], random: Random) -> Metrics:
-    """Updates the weights with the episodes that have actions and are not void; returns metrics. Raises InternalError
-    if there are no such episodes."""
+    """Updates the weights with the episodes that have tokens of the model and are not void (the judge was not lost);
+    returns metrics. Raises InternalError if there are no such episodes."""
     usable = [one for one in trajectories if one.actions and not one.void]
     if not usable:
         raise InternalError("no episode of the iteration can be learned from", "see worker-00.log in the run's folder")
@@ -186,8 +187,8 @@ def _figures_of(learning: CurriculumProgress) -> Metrics:
 
 
 def _held_out(options: StageOptions, aside: Sequence[Task], rollouts: Rollouts, iteration: int) -> Metrics:
-    """Plays the held-out tasks and returns metrics. The random numbers are the same each time, so that replies that did
-    not change need no new evaluation."""
+    """Plays the held-out tasks `aside` and returns metrics named `held_out_…`, {} without tasks. The random numbers are
+    the same each time, so that replies that did not change need no new evaluation."""
     if not aside:
         return {}
     began = time.monotonic()

@@ -16,8 +16,8 @@ _NUMBER = re.compile(r"trajectories-(\d{6})\.jsonl")
 
 
 class TrajectoryStore:
-    """The trajectories in a folder. Only one process may write to it. Complete lines survive if that process is killed;
-    an incomplete line is removed when its file is opened for writing again."""
+    """The trajectories in a folder, a file for each iteration. Only one process may write to it. Complete lines survive
+    if that process is killed; an incomplete line is removed when its file is opened for writing again."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

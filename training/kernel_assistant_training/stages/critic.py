@@ -31,8 +31,9 @@ def main(options: CriticArguments) -> None:
 
 
 def train(options: CriticArguments) -> Path:
-    """Trains the critic; returns the newest checkpoint. Each epoch ends with a checkpoint, and a second start continues
-    after the last one. Raises UsageError."""
+    """Trains the critic; returns the folder of the newest checkpoint. Each epoch ends with a checkpoint, and a second
+    start continues after the last one. Raises UsageError if there are no episodes or if the folder belongs to another
+    run."""
     free = ("out", "epochs", "workers", "pool", "rows", "known")
     # Runs of earlier versions wrote lists.
     plain = {name: list(one) if isinstance(one, tuple) else one for name, one in vars(options).items()}

@@ -37,7 +37,9 @@ def main(options: EvalArguments) -> None:
 
 
 def run(arguments: EvalArguments, cache: Path | None = None) -> list[ModelScore]:
-    """Returns the scores of all requested models, earlier results included. Raises the project's errors."""
+    """Returns the scores of all requested models, earlier results included; writes new scores to the results file.
+    `cache` is the folder with the device's bandwidths. Raises UsageError, MissingError and other errors of the
+    project."""
     options = replace(options_of(arguments), cache=cache)
     file = (options.out.parent if arguments.run else options.out) / EVALUATED
     known = {(one.checkpoint, one.kind): one for one in (read_lines(file, ModelScore) if file.is_file() else ())}
@@ -93,7 +95,8 @@ def options_of(arguments: EvalArguments) -> EvaluateOptions:
 
 
 def _asked(run: Path) -> dict[str, Any]:
-    """Returns the options with which the run in a folder was started. Raises UsageError if the folder has no run."""
+    """Returns the options with which the run in a folder was started, from its `run.json`. Raises UsageError if the
+    folder has no run."""
     try:
         options: dict[str, Any] = json.loads((run / "run.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

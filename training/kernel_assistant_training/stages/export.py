@@ -32,8 +32,9 @@ _ERROR = 0.5 / 127 + 2**-10
 
 
 def export(folder: Path, file: Path, *, name: str = TRAINED_NAME, largest: int = LARGEST) -> dict[str, Any]:
-    """Writes and checks a GGUF file; returns its size in bytes, the number of parameters and the largest relative
-    error. Raises UsageError for a model with more than `largest` bytes, InternalError if the check fails."""
+    """Writes the model in `folder` as GGUF to `file` and checks it; returns `bytes`, `parameters` (numbers) and
+    `largest_error` (relative). Raises UsageError for a file with more than `largest` bytes, InternalError if the check
+    fails."""
     to_gguf(folder, file, name=name)
     size = file.stat().st_size
     if size > largest:
@@ -52,9 +53,9 @@ def export(folder: Path, file: Path, *, name: str = TRAINED_NAME, largest: int =
 
 
 def as_folder(source: Path, target: Path) -> dict[str, Any]:
-    """Writes a folder that transformers and vLLM can load: the model in `source` with its adapters merged. Returns its
-    size, the number of parameters and whether adapters were merged. The folder is written under a temporary name and
-    then renamed. Raises UsageError if `source` holds no model, StoreError for a full disk."""
+    """Writes a folder that transformers and vLLM can load: the model in `source` with its adapters merged. Returns
+    `bytes`, `parameters` (numbers) and `merged` (whether there were adapters). The folder is written under a temporary
+    name and then renamed. Raises UsageError if `source` holds no model, StoreError for a full disk."""
     from transformers import AutoTokenizer
 
     from kernel_assistant_training.ppo.model import adapter

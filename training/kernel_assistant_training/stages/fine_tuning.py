@@ -44,8 +44,8 @@ def trainer_of(options: TuningArguments) -> Any:
 
 
 def asked_of(options: TuningArguments, stage: str) -> dict[str, Any]:
-    """Returns the options that must be the same when the stage is started again in its folder: all options that affect
-    what is learned."""
+    """Returns name → value of the options that must be the same when the stage is started again in its folder: all
+    options that affect what is learned."""
     free = ("out", "trainer", "checkpoint_seconds", "workers", "pool", "rows")
     learned = {name: value for name, value in vars(options).items() if name not in free}
     return {**dict(json.loads(json.dumps(learned, default=str))), "stage": stage}
@@ -53,8 +53,9 @@ def asked_of(options: TuningArguments, stage: str) -> dict[str, Any]:
 
 def fit(options: TuningArguments, examples: list[Tokens], stage: str, watched: Path | None = None) -> dict[str, Any]:
     """Trains `options.base` on the examples, from the last checkpoint if there is one, and writes the model to
-    `options.out`; returns metrics. `watched` is the folder for metrics and control files, by default `options.out`.
-    Raises UsageError for an invalid base, StoreError, InternalError."""
+    `options.out`. Returns its steps, epochs, mean loss and seconds; if the folder has a finished model, returns those
+    of that model. `watched` is the folder for metrics and control files, by default `options.out`. Raises UsageError
+    for an invalid base, StoreError if a file cannot be written, and InternalError for weights that are not finite."""
     from transformers import AutoTokenizer
 
     from kernel_assistant_training.stages.tuned import open_tuned
@@ -151,8 +152,8 @@ def _watched(trainer: Any, run: RunControl, clock: Clock, every: float) -> None:
 
 
 def _by_the_clock(trainer: Any, seconds: float, clock: Clock) -> None:
-    """Makes training end after `seconds`; the learning rate falls linearly to zero over this time. For borrowed GPUs,
-    which are available for a limited time."""
+    """Makes training end after `seconds` of training time; the learning rate falls linearly to zero over this time. For
+    borrowed GPUs, which are available for a limited time."""
     from transformers import TrainerCallback
 
     def left(_step: int) -> float:
@@ -216,7 +217,8 @@ def _trl(model: Any, tokenizer: Any, rows: list[dict[str, list[int]]], arguments
 
 
 def _transformers(model: Any, tokenizer: Any, rows: list[dict[str, list[int]]], arguments: dict[str, Any]) -> Any:
-    """Makes a trainer of the base class of TRL's trainer. That suffices because tokens and labels are given."""
+    """Makes a trainer of transformers, the base class of TRL's trainer. That suffices because tokens and labels are
+    given."""
     from transformers import DataCollatorForSeq2Seq, Trainer, TrainingArguments
 
     return Trainer(

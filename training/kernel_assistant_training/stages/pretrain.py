@@ -87,6 +87,7 @@ def train(options: PretrainOptions) -> PretrainProgress:
         Narrow.of(options.only, options.level),
         FaultRates.of(options.mistakes),
         continued=options.base is not None,
+        traced_share=options.traced_share,
     )
     # A resumed run draws other conversations.
     streaming = StreamOptions(

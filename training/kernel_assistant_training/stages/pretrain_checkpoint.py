@@ -31,8 +31,9 @@ class Checkpoint:
         return time.monotonic() - self._saved >= self._every
 
     def save(self, progress: dict[str, Any], norm: Tensor | None) -> None:
-        """Saves the state. `norm` is the gradient norm of the last step, if there was a step. Raises InternalError if
-        the norm is not finite, and StoreError."""
+        """Saves model, optimisers and `progress` (counters of the caller). `norm` is the gradient norm of the last
+        step, None if there was no step. Raises InternalError if the norm is not finite, and StoreError if the file
+        cannot be written."""
         if norm is not None:
             self.check({"gradient_norm": norm.item()})
         fresh = self._file.with_suffix(".new")
@@ -53,8 +54,8 @@ class Checkpoint:
             raise InternalError(f"{', '.join(odd)} not finite; {self.named()}", "go on from there with a lower --rate")
 
     def load(self, device: torch.device) -> dict[str, Any] | None:
-        """Loads model and optimisers. Returns the progress, or None if there is no file. Raises UsageError if the file
-        belongs to another model or is damaged."""
+        """Loads model and optimisers. Returns the `progress` that was saved, or None if there is no file. Raises
+        UsageError if the file belongs to another model or is damaged."""
         if not self._file.is_file():
             return None
         try:
@@ -69,5 +70,5 @@ class Checkpoint:
         return progress
 
     def named(self) -> str:
-        """Returns a text for messages that names the checkpoint from which to resume."""
+        """Returns a text for error messages that names the checkpoint from which to resume."""
         return last_checkpoint(self._file if self._file.is_file() else None)

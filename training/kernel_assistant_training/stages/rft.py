@@ -29,8 +29,9 @@ def main(options: RftArguments) -> None:
 
 
 def train(options: RftArguments) -> dict[str, Any]:
-    """Writes the model to `options.out`/model, resuming if possible; returns metrics of selection and training. Raises
-    UsageError, MissingError, StoreError, InternalError."""
+    """Writes the model to `options.out`/model, resuming if possible. Returns `kept` and `left_out` (numbers of
+    trajectories) and the metrics of `fit`. Raises UsageError for invalid options or no usable episode, MissingError if
+    a package is missing, StoreError if a file cannot be written, and InternalError."""
     trainer_of(options)
     claim_run(options.out, asked_of(options, STAGE))
     chosen = _chosen(options)
@@ -39,7 +40,7 @@ def train(options: RftArguments) -> dict[str, Any]:
 
 def _tuned(options: RftArguments, chosen: SelectedTrajectories) -> dict[str, Any]:
     """Trains in `model.partial`; returns metrics. The folder is renamed to `model` once training is complete; it is not
-    renamed if training was stopped."""
+    renamed if training was stopped. Raises UsageError if no trajectory has tokens to learn."""
     partial, model = options.out / "model.partial", options.out / "model"
     if model.is_dir():
         return dict(json.loads((model / FIGURES).read_text(encoding="utf-8")))

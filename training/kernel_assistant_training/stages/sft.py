@@ -1,10 +1,10 @@
 """Stage 1, supervised fine-tuning: `python -m kernel_assistant_training sft --base FOLDER --episodes FILE --out
 FOLDER`.
 
-Trains with TRL's `SFTTrainer` on real episodes, and on a share of pairs that were never run, so that first answers do
-not get worse. The trainer is given tokens and labels: its own `assistant_only_loss` takes every turn of the assistant
-or none, and turns with a deliberate mistake (`"loss": false`) must not be in the loss. `--trainer transformers` does
-the same with the base class of TRL's trainer, for machines without datasets, pyarrow and pandas.
+Trains with TRL's `SFTTrainer` on real episodes, and on a share of pairs (question and answer) that were never run, so
+that first answers do not get worse. The trainer is given tokens and labels: its own `assistant_only_loss` takes every
+turn of the assistant or none, and turns with a deliberate mistake (`"loss": false`) must not be in the loss. `--trainer
+transformers` does the same with the base class of TRL's trainer, for machines without datasets, pyarrow and pandas.
 """
 
 from __future__ import annotations
@@ -69,8 +69,9 @@ def _message(document: dict[str, Any]) -> Message:
 def examples(
     files: Sequence[Path], sources: tuple[Source, ...], share: float, seed: int, processes: int = 1
 ) -> tuple[list[Tokens], dict[str, int]]:
-    """Returns the tokens of episodes and of pairs (the share `share` of all) in random order, and counts: examples of
-    each kind, examples left out (longer than the context, or without a learned token), and tokens."""
+    """Returns the tokens of episodes from `files` and of pairs (question and answer) from `sources` in random order,
+    and counts: examples of each kind, examples left out (longer than the context, or without a token in the loss), and
+    tokens. `share` is the share of pairs of all examples."""
     random = Random(seed)
     tokens = encoded(list(episodes(files)), processes)
     count = {"episodes": len(tokens)}
@@ -90,8 +91,9 @@ def examples(
 
 
 def train(options: SftArguments, sources: tuple[Source, ...]) -> dict[str, Any]:
-    """Writes the model, resuming if possible; returns metrics. Raises MissingError if a package is not installed, and
-    UsageError, for instance if the folder belongs to another run."""
+    """Trains on episodes and on pairs from `sources`, and writes the model, resuming if possible; returns metrics.
+    Raises MissingError if a package is not installed, and UsageError, for instance if the folder belongs to another
+    run."""
     trainer_of(options)
     claim_run(options.out, asked_of(options, STAGE))
     tokens, figures = examples(options.episodes, sources, options.pairs_share, options.seed, options.processes)
@@ -101,5 +103,8 @@ def train(options: SftArguments, sources: tuple[Source, ...]) -> dict[str, Any]:
 
 def main(options: SftArguments) -> None:
     narrow, mistakes = Narrow.of(options.only, options.level), FaultRates.of(options.mistakes)
-    figures = train(options, training_sources(options.compose_share, options.target, narrow, mistakes))
+    figures = train(
+        options,
+        training_sources(options.compose_share, options.target, narrow, mistakes, traced_share=options.traced_share),
+    )
     sys.stdout.write(json.dumps(figures) + "\n")

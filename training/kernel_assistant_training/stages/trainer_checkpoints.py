@@ -35,7 +35,7 @@ class TrainerCheckpoints:
         return max(whole, key=lambda path: int(path.name.partition("-")[2]), default=None)
 
     def seconds(self) -> float:
-        """Returns the seconds of training up to the latest checkpoint."""
+        """Returns the seconds of training up to the latest checkpoint; 0 without a checkpoint."""
         latest = self.latest()
         history = _state(latest).get("log_history", []) if latest else []
         return float(next((entry[SECONDS] for entry in reversed(history) if SECONDS in entry), 0.0))
@@ -45,7 +45,7 @@ class TrainerCheckpoints:
             shutil.rmtree(path)
 
     def named(self) -> str:
-        """Returns a text for messages that names the checkpoint from which to resume."""
+        """Returns a text for error messages that names the checkpoint from which to resume."""
         return last_checkpoint(self.latest())
 
     @contextmanager

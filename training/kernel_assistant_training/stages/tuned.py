@@ -34,8 +34,8 @@ class TunedModel(Protocol):
 
 
 class BuiltInModel:
-    """A model of the family that `pretrain` makes. `save` writes it in parts, with the vocabulary of this
-    repository."""
+    """A model of the family that `pretrain` makes. `save` writes it in files of limited size, with the vocabulary of
+    this repository."""
 
     def __init__(self, base: Path, own: Llama) -> None:
         self.base, self._own = base, own
@@ -65,8 +65,8 @@ class HuggingFaceModel:
 
 
 def open_tuned(base: Path, lora: int = 0) -> TunedModel:
-    """Opens the model of a folder, a hub name or a checkpoint; `lora` is the rank of new adapters. Raises
-    UsageError."""
+    """Opens the model of a folder, a hub name or a checkpoint. `lora` is the rank of new adapters, 0 for none. Raises
+    UsageError if there is no such model."""
     base = folder_of(base)
     require_language(base)
     if lora or (base / ADAPTER).is_dir() or not _speaks_ours(base):
@@ -75,7 +75,8 @@ def open_tuned(base: Path, lora: int = 0) -> TunedModel:
 
 
 def _speaks_ours(base: Path) -> bool:
-    """Whether the folder holds a Llama with tied embeddings and the vocabulary of this repository."""
+    """Whether the folder holds a Llama with tied embeddings and the vocabulary of this repository, as `pretrain`
+    makes."""
     file = base / "tokenizer.json"
     try:
         plain = from_config(json.loads((base / "config.json").read_text(encoding="utf-8"))).tied

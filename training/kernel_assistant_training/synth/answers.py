@@ -25,8 +25,8 @@ DEVICES = {
 
 @dataclass(frozen=True)
 class Answer:
-    """The generator's answer for one schedule. `source` is the text inside the code fence: parts, schedule, plan and
-    kernels (`plan_text.py`)."""
+    """A correct answer that the generator wrote for one `schedule`. `source` is the text inside the code fence: parts
+    (the operators of each kernel), schedule, plan and kernels (`plan_text.py`)."""
 
     schedule: Schedule
     source: str

@@ -1,4 +1,4 @@
-"""Invents baseline times for prompts of tasks that are not run. They are computed from bytes and bandwidth, with
+"""Invents baseline times for prompts of tasks that are never run. They are computed from bytes and bandwidth, with
 noise."""
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ MACHINES = {
 
 
 def invented(graph: OpGraph, target: str, random: Random) -> tuple[str, Baseline]:
-    """Returns a random architecture, and invented baseline times. Half of the baselines include a time of
-    `torch.compile`, as real prompts do."""
+    """Returns a random architecture, and invented baseline times in milliseconds for `graph`. Half of the baselines
+    include a time of `torch.compile`, as real prompts do."""
     machine = MACHINES[target]
     bandwidth, launch = random.uniform(*machine.bandwidth), random.uniform(*machine.launch)
     specs = specs_of(graph)

@@ -26,8 +26,8 @@ SHUFFLED = 0.35
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """A value of the graph. `strides` is None if the value is contiguous; `most` is a rough upper bound of its
-    magnitude. `positive`, `negative`: whether all elements are so. `raw`: whether the value has no rounding error
-    because it is an input, so that discontinuous operators may read it."""
+    magnitude. `positive`, `negative`: whether all elements are positive or negative. `raw`: whether the value has no
+    rounding error because it is an input, so that discontinuous operators may read it."""
 
     name: str
     dtype: str
@@ -53,7 +53,8 @@ class Tensor:
 
 
 class Unfit(Exception):
-    """Raised if a step cannot be applied to the current value, or if the task cannot be finished."""
+    """Raised by a step (a function that adds operators) if it cannot be applied to the current value, or if the task
+    cannot be finished."""
 
 
 @dataclass
@@ -75,7 +76,7 @@ class Builder:
     _calls: dict[tuple[object, ...], Tensor] = field(default_factory=dict)
 
     def input(self, shape: Shape, dtype: str = "") -> Tensor:
-        """Adds an input of the task; returns its value."""
+        """Adds an input of the task with the dtype `dtype` ("": the task's own); returns its value."""
         return self._given(self.inputs, "x", "input", shape, dtype)
 
     def param(self, shape: Shape, dtype: str = "") -> Tensor:
@@ -105,7 +106,8 @@ class Builder:
         more: dict[str, Operand] | None = None,
     ) -> Tensor:
         """Adds an operator; returns its result. By default the result is contiguous and has the shape and dtype of the
-        first operand.
+        first operand. `most` is a rough bound of the result's magnitude (None: that of the first operand), `positive`
+        whether it is positive.
 
         Operands are tensors, numbers, None or lists of these; `more` has the keyword operands. Equal calls give the
         same value, as in an exported graph.
@@ -141,7 +143,7 @@ class Builder:
         more: dict[str, Operand] | None = None,
     ) -> Tensor:
         """Adds an elementwise operator; returns its result. Shapes broadcast, dtypes are promoted, and strides follow
-        the operands."""
+        the operands. `most` and `positive` are as for `add`; by default `most` is the largest bound of the operands."""
         operands = list(_tensors(args))
         shape, strides = elementwise_strides([(one.shape, one.strides) for one in operands])
         return self.add(
@@ -181,7 +183,7 @@ class Builder:
         return value if value.strides is None else self.view("clone", value, shape=value.shape)
 
     def mark(self) -> tuple[int, ...]:
-        """Returns the current size of the graph, to be passed to `back`."""
+        """Returns the current numbers of inputs, operators and values; `back` takes them to undo later additions."""
         return tuple(map(len, self._grown()))
 
     def back(self, mark: tuple[int, ...]) -> None:
@@ -197,9 +199,9 @@ class Builder:
         return self.inputs, self.held, self.nodes, self.values, self.extra, self.results, self._calls
 
     def finish(self, outputs: list[Tensor], free: int) -> OpGraph:
-        """Returns the finished graph, in which the free dimension B has the size `free`. Parameters, buffers and
-        operators are named in order of first use, and unused ones are left out; inputs keep their order or are
-        shuffled. Raises Unfit if an input is unused, or if an output is an input or a constant."""
+        """Returns the finished graph, in which the free dimension B (the batch size) has the size `free`. Parameters,
+        buffers and operators are named in order of first use, and unused ones are left out; inputs keep their order or
+        are shuffled. Raises Unfit if an input is unused, or if an output is an input or a constant."""
         live = self._live(outputs)
         if any(value.name not in live for value in self.inputs):
             raise Unfit

@@ -11,7 +11,8 @@ Written = Callable[[Operand], str]
 
 
 class Unwritten(Exception):
-    """This module cannot write the operator, or not with these operands. The message is the operator's name."""
+    """Raised for an operator that this module cannot write as a PyTorch call, or not with these operands. The message
+    is the operator's name."""
 
 
 BATCH_NORM = "_native_batch_norm_legit_no_training"
@@ -41,13 +42,15 @@ _NAMES = {BATCH_NORM: "batch_norm", "rsub": "sub"}
 
 
 def name_of(node: Node) -> str:
-    """Returns the operator's plain name; "" if the operator only moves or converts values."""
+    """Returns the operator's plain name, such as `softmax` for `softmax.int`; "" if the operator only moves or converts
+    values."""
     base = node.op.partition(".")[0]
     return "" if base in _UNNAMED else _NAMES.get(base, base)
 
 
 def call(node: Node, written: Written) -> str:
-    """Returns the source of the operator's call. `written` returns the source of an operand. Raises Unwritten."""
+    """Returns the source of the operator's call, such as `torch.exp(x)`. `written` returns the source of an operand.
+    Raises Unwritten if the call is unknown."""
     base = node.op.partition(".")[0]
     if base in _SPECIAL:
         return _SPECIAL[base](node, written)

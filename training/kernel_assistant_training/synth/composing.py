@@ -1,5 +1,5 @@
-"""Makes conversations in which a model composes a task of given operators, and questions that ask a small model for
-such a task."""
+"""Makes conversations in which a model writes a PyTorch task from a list of operators, and questions that ask a small
+model for such a task."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def drawn(random: Random, yields: Counter[str]) -> Iterator[tuple[OpGraph, str]]
 
 
 class _LeftOut(Exception):
-    """The task is left out; the message is the reason."""
+    """Raised if the drawn task is not used; the message is the reason."""
 
 
 def _text(graph: OpGraph) -> str:

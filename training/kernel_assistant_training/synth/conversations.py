@@ -19,6 +19,7 @@ from kernel_assistant_training.synth.mistakes import FaultRates
 from kernel_assistant_training.synth.narrow import Narrow
 from kernel_assistant_training.synth.split import split_of
 from kernel_assistant_training.synth.steps import Step
+from kernel_assistant_training.synth.traced import fitting, traced_graphs
 
 #: Weights of tasks with one to five steps: at the beginning of a stream, and from pair number `RAMP` on.
 EASY, LEVELS = (0.5, 0.3, 0.15, 0.05, 0.0), (0.18, 0.25, 0.25, 0.2, 0.12)
@@ -59,32 +60,48 @@ def pairs(
     narrow: Narrow | None = None,
     mistakes: FaultRates | None = None,
     continued: bool = False,
+    traced_share: float = 0.0,
 ) -> Iterator[list[Message]]:
     """Yields conversations without end: a system, a user and an assistant message. With `mistakes`, some answers get a
     deliberate mistake. With `continued`, tasks have more steps from the first one on, for a model that was trained
-    before."""
+    before. `traced_share` is as in `drawn`."""
     random = Random(f"figures {seed} {target}")
-    for pair in drawn(seed, target, Counter(), narrow, continued):
+    for pair in drawn(seed, target, Counter(), narrow, continued, traced_share):
         source = mistakes.put(pair.source, random) if mistakes else pair.source
         reply = Message(role="assistant", content=fence(source, target))
         yield [*_prompt(pair.task, pair.graph, target, random), reply]
 
 
 def drawn(
-    seed: int, target: str, yields: Counter[str], narrow: Narrow | None = None, continued: bool = False
+    seed: int,
+    target: str,
+    yields: Counter[str],
+    narrow: Narrow | None = None,
+    continued: bool = False,
+    traced_share: float = 0.0,
 ) -> Iterator[Pair]:
     """Yields training tasks with answers, without end. A task occurs up to `SCHEDULES` times in a row, each time with
     another answer. `yields` counts the drawn tasks and, by reason, the tasks that are left out. If `narrow` restricts
     the tasks, a task may repeat without limit. The numbers of steps have the weights `CONTINUED` with `continued`, else
-    those of `level_weights`."""
+    those of `level_weights`. Of the tasks the share `traced_share` is drawn from the graphs that were traced from
+    PyTorch's operators (`traced.py`), unless `narrow` restricts the tasks; these have no steps."""
     random, seen = Random(f"pairs {seed} {target}"), Counter[str]()
     kind = narrow or Narrow()
+    traced = traced_graphs("train") if traced_share and kind.everything else ()
     while True:
-        weights = CONTINUED if continued else level_weights(yields["pairs"])
-        (level,) = random.choices(range(1, 1 + len(LEVELS)), weights)
-        (favoured,) = random.choices(list(FAVOURED), list(FAVOURED.values()))
-        graph, steps = kind.sampled(random, level, MORE, favoured)
         yields["drawn"] += 1
+        steps: tuple[Step, ...] = ()
+        if traced and random.random() < traced_share:
+            fitted = fitting(random.choice(traced).graph, target, random)
+            if fitted is None:
+                yields["does not fit"] += 1
+                continue
+            graph = fitted
+        else:
+            weights = CONTINUED if continued else level_weights(yields["pairs"])
+            (level,) = random.choices(range(1, 1 + len(LEVELS)), weights)
+            (favoured,) = random.choices(list(FAVOURED), list(FAVOURED.values()))
+            graph, steps = kind.sampled(random, level, MORE, favoured)
         task = canonical(graph)
         key = task.key()
         if seen[key] >= CAP and kind.everything:

@@ -50,7 +50,8 @@ def main(folder: Path, seconds: int, out: Path) -> None:
 
 
 class _Late(BaseException):
-    """Tracing took too long. A BaseException, because the exporter catches every Exception and tries again."""
+    """Raised if tracing takes too long. A BaseException, because the exporter catches every Exception and tries
+    again."""
 
 
 def traces(text: str, name: str) -> Iterator[OpGraph]:
@@ -100,8 +101,8 @@ def exporter() -> Any:
 
 @contextlib.contextmanager
 def _at_most(seconds: int) -> Iterator[None]:
-    """A context manager that raises _Late in this thread after `seconds`: tracing a loop over hundreds of time steps
-    takes long."""
+    """A context manager that raises _Late in this thread after `seconds`. It is needed because tracing a loop over
+    hundreds of time steps takes long."""
 
     def late(number: int, frame: object) -> None:
         raise _Late(f"longer than {seconds} s")

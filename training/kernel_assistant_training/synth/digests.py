@@ -1,5 +1,5 @@
-"""Compares a graph with the problems of KernelBench by digests: digests of operators with shapes, and sequences of
-digests of operators without shapes."""
+"""Finds out whether a graph repeats a problem of KernelBench. Compares hashes: one for each operator with its shapes,
+and a sequence of hashes of the operators without shapes."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ _SHAPED = ("layer_norm", "rms_norm")
 
 
 def combinations(graph: OpGraph) -> Iterator[str]:
-    """Yields a digest for each operator, computed from its name, operand shapes and attributes. Negative dimensions are
-    made positive, so that equal calls have equal digests."""
+    """Yields a digest (12 hex digits) for each operator that computes something, made from its name, operand shapes and
+    attributes. Negative dimensions are made positive, so that equal calls have equal digests."""
     shapes = {name: spec.shape for name, spec in specs_of(graph).items()}
     for node in computing(graph):
         yield _digest(_combination(node, shapes))
 
 
 def sequence(graph: OpGraph) -> tuple[str, ...]:
-    """Returns a digest for each operator in order, computed from its name and attributes, without shapes."""
+    """Returns a digest for each operator that computes something, in order, made from its name and attributes, without
+    shapes."""
     ranks = {name: len(spec.shape) for name, spec in specs_of(graph).items()}
     return tuple(_token(_attributes(node, ranks)) for node in computing(graph))
 
@@ -48,13 +49,13 @@ def computing(graph: OpGraph) -> Iterator[Node]:
 
 
 def specs_of(graph: OpGraph) -> dict[str, TensorSpec]:
-    """Returns the specs of all values, by name."""
+    """Returns name → spec (dtype, shape, strides) of all values of the graph."""
     return {value.name: value.spec for value in graph.inputs} | {node.name: node.spec for node in graph.nodes}
 
 
 def likeness(left: Sequence[str], right: Sequence[str]) -> float:
-    """Returns the similarity of two sequences: twice the length of the longest common subsequence, divided by the sum
-    of both lengths. 1 for equal sequences."""
+    """Returns the similarity of two sequences, 0 to 1: twice the length of the longest common subsequence, divided by
+    the sum of both lengths. At least one of them must not be empty."""
     row = [0] * (len(right) + 1)
     for one in left:
         before = 0
@@ -105,8 +106,8 @@ def read(text: str) -> Benchmark:
 
 
 def write(graphs: Iterable[OpGraph], about: dict[str, object]) -> str:
-    """Returns the text of a benchmark's file, with the fields `about`. Digests are sorted, so that the file does not
-    show which digests belong to one problem."""
+    """Returns the JSON text of a benchmark's file: the digests of `graphs`, and the fields `about`. Digests are sorted,
+    so that the file does not show which digests belong to one problem."""
     every = list(graphs)
     sequences = {sequence(graph) for graph in every}
     content = {

@@ -1,5 +1,5 @@
-"""Names features of a graph's structure, such as inputs, branches, broadcast operands and results, rather than its
-operators."""
+"""Names features of a graph's structure, such as the number of inputs, branches, broadcast operands and results, for
+statistics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _INDEXING = ("gather", "index_select", "embedding")
 
 
 def features(graph: OpGraph) -> frozenset[str]:
-    """Returns the names of the features that the graph has."""
+    """Returns the names of the features that the graph has, such as "2 inputs" or "a computed value read twice"."""
     return frozenset((*_of_inputs(graph), *_of_shapes(graph), *_of_flow(graph), *_of_results(graph)))
 
 

@@ -44,8 +44,8 @@ def broadcast(shapes: list[Shape]) -> Shape:
 
 
 def elementwise_strides(operands: list[tuple[Shape, Strides]]) -> tuple[Shape, Strides]:
-    """Returns the shape and the strides (None: contiguous) of an elementwise operator's result, for operands as (shape,
-    strides).
+    """Returns the shape and the strides (None: contiguous) of an elementwise operator's result, for operands as pairs
+    (shape, strides).
 
     As in torch's TensorIterator: if all operands have the same shape and the same dense strides, the result has these
     strides. Otherwise dimensions are sorted by the operands' strides, the first operand first, and packed in this

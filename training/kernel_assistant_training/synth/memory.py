@@ -1,4 +1,5 @@
-"""Computes the memory traffic of a task, and batch sizes with which the traffic suits a device."""
+"""Computes the memory traffic of a task (bytes of inputs and outputs), and batch sizes with which the traffic suits a
+device."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ LARGEST = {target: 2 * most for target, (_, most) in WINDOW.items()}
 
 
 def elements(spec: TensorSpec, dims: dict[str, int]) -> int:
-    """Returns the number of elements of a tensor. Each size must be a product of numbers and free dimensions, as the
-    sampler makes them."""
+    """Returns the number of elements of a tensor. `dims` has the sizes of the free dimensions. Each size must be a
+    product of numbers and free dimensions, as the sampler makes them."""
     return math.prod(size_at(size, dims) for size in spec.shape)
 
 
@@ -39,8 +40,8 @@ def largest(graph: OpGraph) -> int:
 
 
 def fitted(graph: OpGraph, target: str, random: Random) -> OpGraph | None:
-    """Returns the graph with a size of the free dimension B for which its memory traffic lies in the target's range and
-    no value has more than `LARGEST` bytes. None if there is no such size."""
+    """Returns the graph with a random size of the free dimension B (the batch size) for which its memory traffic lies
+    in the target's range and no value has more than `LARGEST` bytes. None if there is no such size."""
     low, high = WINDOW[target]
     at = {size: traffic(msgspec.structs.replace(graph, dims={"B": size})) for size in (1, 2)}
     each = at[2] - at[1]
@@ -57,8 +58,8 @@ def fitted(graph: OpGraph, target: str, random: Random) -> OpGraph | None:
 
 
 def _most_with_room(graph: OpGraph, room: int) -> int:
-    """Returns the largest B for which every value has at most `room` bytes; 0 if there is none. The size of a value
-    grows linearly with B, or does not depend on B."""
+    """Returns the largest batch size B for which every value has at most `room` bytes; 0 if there is none. Assumes that
+    the size of a value grows linearly with B or does not depend on B."""
     batch = 1 << 62
     for spec in _specs(graph):
         first, second = (spec_bytes(spec, {"B": size}) for size in (1, 2))

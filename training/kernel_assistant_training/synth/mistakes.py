@@ -1,4 +1,4 @@
-"""Puts mistakes into answers on purpose, at given rates. Without them a small model learns a narrow part of the
+"""Puts deliberate mistakes into answers, at given rates. Without them a small model learns a narrow part of the
 synthesis by heart so soon that later stages have nothing to learn."""
 
 from __future__ import annotations

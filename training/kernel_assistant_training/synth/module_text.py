@@ -36,7 +36,8 @@ _INDEXED: dict[str, tuple[int, int, int | str]] = {
 
 
 def module_text(graph: OpGraph) -> str:
-    """Returns a Python file with `Model`, `get_inputs` and `get_init_inputs`. The worker's trace of `Model` is `graph`.
+    """Returns the source of a Python file with `Model`, `get_inputs` and `get_init_inputs`. The worker's trace of
+    `Model` is `graph`.
 
     Every operator is called as in the graph, through `torch.ops.aten`. Parameters are drawn around 1, indices below the
     size of the dimension that they index.
@@ -95,8 +96,8 @@ def _call(node: Node, names: dict[str, str], graph: OpGraph, first: str) -> str:
 
 
 def operand_text(names: Mapping[str, str], size: Callable[[str], str | None]) -> Callable[[Operand], str]:
-    """Returns a function that returns the source of an operand. `names` has the source of each value. `size` returns
-    the source of a text that is a size, and None for any other text."""
+    """Returns a function that returns the source of an operand. `names` has the source of each value. `size` gets the
+    text of an operand; it returns the source of a text that is a size, and None for any other text."""
 
     def written(operand: Operand) -> str:
         if isinstance(operand, list):
@@ -139,7 +140,7 @@ def _drawn(value: GraphInput, graph: OpGraph, limits: dict[str, int]) -> str:
 
 
 def limits(graph: OpGraph) -> dict[str, int]:
-    """Returns for each value that is used as an index, by name, the exclusive upper bound of its elements."""
+    """Returns name → exclusive upper bound of the elements, for each value of the graph that is used as an index."""
     bounds: dict[str, int] = {}
     for node in graph.nodes:
         positions = _INDEXED.get(node.op.partition(".")[0])

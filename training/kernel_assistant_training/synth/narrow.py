@@ -1,4 +1,4 @@
-"""A narrow part of the synthesis: tasks of a few kinds of steps, which a small model learns within minutes."""
+"""Restricts the synthesis to tasks of a few kinds of steps, which a small model learns within minutes."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from kernel_assistant_training.synth.steps import STEPS, Step
 
 @dataclass(frozen=True)
 class Narrow:
-    """A restriction of tasks. `only` names the families and steps that tasks may use, all if it is empty; a task has at
-    most `most` steps."""
+    """A restriction of synthesised tasks. `only` names the families and steps (functions that add operators) that tasks
+    may use, all if it is empty; a task has at most `most` steps."""
 
     only: frozenset[str] = frozenset()
     most: int = LEVELS[-1]
 
     @classmethod
     def of(cls, names: str, most: int) -> Self:
-        """Parses names separated by commas. Raises UsageError if a name is unknown or `most` is no valid number of
-        steps."""
+        """Parses names separated by commas; "" allows all steps. Raises UsageError if a name is unknown or `most` is no
+        valid number of steps."""
         only = frozenset(names.split(",")) if names else frozenset()
         known = {one.name for steps in STEPS.values() for one in steps} | STEPS.keys()
         unknown = sorted(only - known)

@@ -21,7 +21,7 @@ def operators(graph: OpGraph) -> tuple[str, ...]:
 
 def readable(graph: OpGraph) -> str:
     """Returns the source of a task: a comment with the operators' names, BATCH, `Model`, `get_inputs` and
-    `get_init_inputs`. Raises Unwritten."""
+    `get_init_inputs`. Raises Unwritten for an operator or dtype that cannot be written."""
     below = limits(graph)
     held = [value for value in graph.inputs if value.kind != "input"]
     given = [value for value in graph.inputs if value.kind == "input"]
@@ -67,7 +67,7 @@ def _made(value: GraphInput, below: dict[str, int]) -> str:
 
 def _drawn(value: GraphInput, below: dict[str, int]) -> str:
     """Returns the source of an expression that draws a value, as in `module_text`, but with BATCH for the batch size.
-    Raises Unwritten."""
+    `below` has the upper bounds of indices, by name. Raises Unwritten for other dtypes than floats, int64 and bool."""
     sizes = ["*".join("BATCH" if one == "B" else one for one in size.split("*")) for size in value.spec.shape]
     shape, dtype = ", ".join(sizes) or "()", TORCH[value.spec.dtype]
     tail = "" if dtype == "float32" else f", dtype=torch.{dtype}"

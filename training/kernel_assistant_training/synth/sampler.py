@@ -1,4 +1,5 @@
-"""Makes random tasks: draws an input, applies steps one after another, and chooses outputs and a batch size."""
+"""Makes random tasks: draws an input, applies steps (functions that add operators) one after another, and chooses
+outputs and a batch size."""
 
 from __future__ import annotations
 
@@ -112,8 +113,8 @@ _ELEMENTS = (14.0, 26.0)
 
 
 def sample(random: Random, level: int) -> OpGraph:
-    """Returns a random task of `level` steps (1 to 5). Its values have the names that the worker's exporter would
-    give."""
+    """Returns a random task of `level` steps (1 to 5), as a graph. Its values have the names that the worker's exporter
+    would give."""
     return sampled(random, level)[0]
 
 
@@ -124,9 +125,9 @@ def sampled(
     only: frozenset[str] = frozenset(),
     favoured: frozenset[str] = frozenset(),
 ) -> tuple[OpGraph, tuple[Step, ...]]:
-    """Returns a random task, and the steps that made it. `more` is the probability that the task returns intermediate
-    values. `only` names the families and steps to use, all if it is empty. Families in `favoured` have `FAVOUR` times
-    their weight."""
+    """Returns a random task of `level` steps, and the steps that made it. `more` is the probability that the task
+    returns intermediate values. `only` names the families and steps to use, all if it is empty. Families in `favoured`
+    have `FAVOUR` times their weight."""
     while True:
         make = Builder(random, random.choices(("f32", "bf16", "f16"), (70, 20, 10))[0])
         try:
@@ -159,7 +160,8 @@ def _steps(
 
 
 def _drawn(make: Builder, x: Tensor, taken: tuple[Step, ...], only: frozenset[str], favoured: frozenset[str]) -> Step:
-    """Returns a random step. In a task of a half-precision dtype, a float32 value is often cast back to this dtype."""
+    """Returns a random step for the value `x`; `taken` are the steps so far. In a task of a half-precision dtype, a
+    float32 value is often cast back to this dtype."""
     if x.dtype == "f32" != make.dtype and taken[-1].family != "cast" and make.random.random() < BACK:
         return _RETURNED
     families, weights, steps = _choices(only, favoured)
@@ -172,7 +174,7 @@ def _drawn(make: Builder, x: Tensor, taken: tuple[Step, ...], only: frozenset[st
 def _choices(
     only: frozenset[str], favoured: frozenset[str]
 ) -> tuple[list[str], list[float], dict[str, tuple[list[Step], list[float]]]]:
-    """Returns the families, their weights, and for each family its steps with their weights."""
+    """Returns the families, their weights, and family → its steps and their weights."""
     fitting = {family: [one for one in STEPS[family] if not only or {family, one.name} & only] for family in FAMILIES}
     there = {family: (steps, [one.weight for one in steps]) for family, steps in fitting.items() if steps}
     weights = [FAMILIES[family] * (FAVOUR if family in favoured else 1) for family in there]
@@ -202,8 +204,8 @@ _EMBEDDED = Step("gather", "embedding", 0.0, lambda make, x: x)
 
 
 def input_shape(random: Random) -> Shape:
-    """Returns the shape of the first input: B, and the sizes of one item of the batch. The sizes are common in users'
-    modules."""
+    """Returns the shape of the first input: the free dimension B (the batch size), and the sizes of one item of the
+    batch. The sizes are common in users' modules."""
     while True:
         shape = (FREE, *_item(random))
         if math.prod(shape[1:]) <= _MOST:
@@ -245,7 +247,7 @@ def _outputs(make: Builder, x: Tensor, more: float) -> list[Tensor]:
 
 
 def free_size(random: Random, shape: tuple[str, ...]) -> int:
-    """Returns a size of B with which a tensor of `shape` has a common number of elements."""
+    """Returns a random size of the free dimension B with which a tensor of `shape` has a common number of elements."""
     item = math.prod(int(size) for size in shape if size.isdigit())
     wanted = 2.0 ** random.uniform(*_ELEMENTS) / item
     exact = max(2, min(int(wanted), 65536))

@@ -1,4 +1,5 @@
-"""Sizes while a graph is built: plain integers, with a large prime number in place of the free dimension B."""
+"""Sizes while a graph is built: plain integers, with a large prime number in place of the free dimension B (the batch
+size)."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ def size_text(size: int) -> str:
 
 
 def literal(size: int) -> int | str:
-    """Returns a size as an operand: a number, or an expression if it contains B."""
+    """Returns a size as an operand: a number, or an expression such as `B*16` if it contains B."""
     return size if size < FREE else size_text(size)
 
 

@@ -1,4 +1,5 @@
-"""Computes from a task alone to which split of the data it belongs."""
+"""Computes from a task alone to which split of the data it belongs: training, one of the held-out splits, or
+excluded."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ PAIRS = frozenset(
 
 
 def split(task: Canonical) -> Split:
-    """Returns the split of a task: the first that applies of excluded, held_families, held_pairs, held_out, train."""
+    """Returns the split of a task: the first that applies of excluded (repeats a problem of KernelBench), held_families
+    and held_pairs (has withheld operators or pairs of operators), held_out (2% of all keys), train."""
     return split_of(task.concrete(), task.key())
 
 

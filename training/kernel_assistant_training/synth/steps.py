@@ -1,4 +1,5 @@
-"""Defines the steps that random tasks are made of: their class, and the table of all steps."""
+"""Defines the steps that random tasks are made of: their class, and the table of all steps. A step is a function that
+adds operators to a graph."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ Write = Callable[[Builder, Tensor], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of a random task: `write` adds the step's operators to a graph. `weight` is relative to the other steps of
-    the family."""
+    """A step of a random task: `write` adds operators to a graph and returns the new value. A family is a group of
+    similar steps; `weight` is relative to the other steps of the family."""
 
     family: str
     name: str

@@ -53,8 +53,8 @@ _NODES = (
 
 
 class NotAllowed(Exception):
-    """The source does something that is not allowed. `kind` is the kind of violation, for counts; the message also has
-    the name that is not allowed."""
+    """Raised if the source does something that is not allowed. `kind` is the kind of violation, for counts; the message
+    also has the name that is not allowed."""
 
     def __init__(self, kind: str, name: str = "") -> None:
         super().__init__(f"{kind} {name}".strip())
@@ -62,7 +62,7 @@ class NotAllowed(Exception):
 
 
 def check(text: str) -> None:
-    """Raises NotAllowed if the source does anything but compute with tensors."""
+    """Raises NotAllowed if the source does anything but compute with tensors, cannot be parsed, or is too long."""
     if len(text) > MOST_CHARACTERS:
         raise NotAllowed("is too long")
     try:
@@ -89,7 +89,8 @@ def check(text: str) -> None:
 
 
 def _own_names(tree: ast.Module) -> set[str]:
-    """Returns the names of the module's own attributes, buffers and methods."""
+    """Returns the names that the source defines itself: attributes that it stores on `self`, methods, and strings
+    passed as first argument (names of buffers)."""
     stored = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _of_self(node)}
     kinds = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     buffers = {
@@ -191,7 +192,7 @@ def _check_attribute(node: ast.Attribute, own: set[str]) -> None:
 
 @cache
 def attributes() -> frozenset[str]:
-    """Returns the names that are allowed as attributes of any object."""
+    """Returns the names that are allowed as attributes of any object, such as tensor methods and functions of torch."""
     layers = {name for name, one in vars(nn).items() if inspect.isclass(one) and issubclass(one, nn.Module)}
     functions = {name for name, one in vars(nn.functional).items() if inspect.isroutine(one)}
     inside = {name for part in _PARTS[2:] for name in dir(getattr(torch, part))}

@@ -17,7 +17,8 @@ from kernel_assistant_training.tasks.stage import SynthesisOptions, SynthesisSet
 
 
 def main(asked: SynthArguments) -> None:
-    """Makes the tasks and prints the data card. Raises UsageError, MissingError."""
+    """Makes the tasks and prints the data card. Raises UsageError for options that do not fit together, and
+    MissingError if a GPU, a package or a program is missing."""
     if asked.answers and not (asked.endpoint or asked.model):
         raise UsageError("--answers without a model to ask", "name one: --endpoint URL, or --model NAME")
     settings = SynthesisSettings(

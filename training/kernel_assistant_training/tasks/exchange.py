@@ -1,5 +1,6 @@
-"""Exchanges messages about one candidate between the filter and the probe. All that can be checked without running the
-candidate is checked here, on the filter's side.
+"""Exchanges messages about one candidate (the source of a proposed task) between the filter and the probe, the
+sandboxed process that runs it. All that can be checked without running the candidate is checked here, on the filter's
+side.
 
 The probe's process runs the candidate, which could write messages itself. So each message must contain the secret word
 of the request and come at the right time, and the filter computes everything else from the graph that the process
@@ -29,18 +30,18 @@ _SLOW_CALLS = 2
 
 
 class Pipe(Protocol):
-    """The interface of a connection to a probe; each message is a line of JSON."""
+    """The interface of a connection to a probe (the process that runs candidates); each message is a line of JSON."""
 
     def say(self, message: dict[str, Any]) -> None: ...
 
     def hear(self, until: float) -> dict[str, Any]:
-        """Returns the next message, if it arrives before `until` (of `time.monotonic`). Raises TimeoutError, EOFError
+        """Returns the next message. Raises TimeoutError if none arrives before `until` (of `time.monotonic`), EOFError
         if the probe has ended, and ValueError for a line that is not JSON."""
 
 
 class Exchange:
-    """The messages about one candidate. `timing` is a lock that is held while the probe measures times; `taken` returns
-    whether a task with the given key was kept already."""
+    """The messages about one candidate between the filter and its probe process. `timing` is a lock that is held while
+    the probe measures times; `taken` returns whether a task with the given key was kept already."""
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
-"""The filter of candidates for tasks. It runs them in a probe process, which is restarted when it dies or does not
-answer."""
+"""The filter of candidates (sources of proposed tasks). It runs them in a probe, a sandboxed process that is restarted
+when it dies or does not answer."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ def window(recipe: str, target: str) -> tuple[float, float]:
 
 
 class Filter:
-    """Judges candidates with one probe. A context manager, for one thread. `taken` returns whether a task with the
-    given key was kept already. `timing` is a lock that is held during a measurement; all probes of a device share it.
+    """Judges candidates with one probe, a sandboxed process. A context manager, for one thread. `taken` returns whether
+    a task with the given key was kept already. `timing` is a lock that is held during a measurement; all probes of a
+    device share it.
     """
 
     def __init__(
@@ -147,7 +148,7 @@ class Filter:
         self._process.stdin.flush()
 
     def hear(self, until: float) -> dict[str, Any]:
-        """Returns the next message, if it arrives before `until` (of `time.monotonic`). Raises TimeoutError, EOFError
+        """Returns the next message. Raises TimeoutError if none arrives before `until` (of `time.monotonic`), EOFError
         if the probe has ended, and ValueError for a line that is not JSON."""
         assert self._process is not None and self._process.stdout is not None
         stream = self._process.stdout.fileno()
@@ -177,8 +178,8 @@ class Filter:
 
 
 def _lost_device(message: str) -> bool:
-    """Whether the message says that the process has lost its GPU: after a failed assertion in a kernel, every later
-    call fails."""
+    """Whether an error message says that the process has lost its GPU. After a failed assertion in a kernel, every
+    later call in the same process fails."""
     return any(mark in message for mark in LOST)
 
 

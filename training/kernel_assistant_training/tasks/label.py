@@ -28,13 +28,13 @@ STAGES = ("open_seconds", "build_seconds", "verify_seconds", "profile_seconds")
 
 
 def main(asked: LabelArguments) -> None:
-    """Evaluates the candidates and prints the summary."""
+    """Evaluates the candidates of all tasks and prints the summary as JSON."""
     click.echo(json.dumps(run(asked), indent=2))
 
 
 def run(asked: LabelArguments) -> dict[str, Any]:
     """Evaluates the candidates in all processes, then writes the shards; returns the summary. Raises UsageError without
-    tasks, InternalError if processes failed."""
+    tasks, InternalError if processes failed, and MissingError without pyarrow."""
     arrow()
     if not read_rows(asked.tasks or asked.out):
         raise UsageError(
@@ -65,8 +65,8 @@ def run(asked: LabelArguments) -> dict[str, Any]:
 
 
 def label_schema() -> Any:
-    """Returns the columns of a row. Times `*_ms` are in milliseconds (null if unknown), `*_seconds` in seconds; noise
-    is relative; memory is in bytes."""
+    """Returns the pyarrow schema of a row. Times `*_ms` are in milliseconds (null if unknown), `*_seconds` in seconds;
+    noise is relative; memory is in bytes."""
     pa = arrow()
     texts = ("task", "target", "device", "candidate", "schedule", "source", "outcome", "stage", "message", "launches")
     fields = {name: pa.string() for name in texts} | {
@@ -108,7 +108,7 @@ def _play(asked: LabelArguments, control: RunControl, before: int) -> tuple[list
 
 
 def _part(asked: LabelArguments, part: int) -> None:
-    """The main function of process number `part`. It prints its errors itself."""
+    """Runs process number `part`. Prints errors itself, and ends the process with an exit code."""
     try:
         with Labeller(asked, part) as labeller:
             labeller.run()
@@ -118,7 +118,7 @@ def _part(asked: LabelArguments, part: int) -> None:
 
 
 class LineCounter:
-    """Counts the lines of files that grow. Each byte is read only once."""
+    """Counts the lines of files that grow, without reading a byte twice."""
 
     def __init__(self) -> None:
         self._read = Counter[Path]()

@@ -1,4 +1,5 @@
-"""Rows of labels, as JSON lines: each has the result of one candidate of a task."""
+"""Rows of labels (results of the generator's candidates for tasks), as JSON lines: each has the result of one
+candidate."""
 
 from __future__ import annotations
 
@@ -20,14 +21,14 @@ _SPENT = {"compile": "build", "verify": "verify", "profile": "profile"}
 
 
 class Label(Record, frozen=True, kw_only=True):
-    """A candidate and its result. `outcome` is the outcome of the evaluation, or one of: `lost` (the judge was lost),
-    `unsupported` (the generator has no candidate for the task), `unopened` (the task cannot be opened), `failed` (an
-    unexpected error of the generator or the judge, see `message`). A task with a row without a candidate is not tried
-    again.
+    """A candidate of a task and its result. `outcome` is the outcome of the evaluation, or one of: `lost` (the judge
+    was lost), `unsupported` (the generator has no candidate for the task), `unopened` (the task cannot be opened),
+    `failed` (an unexpected error of the generator or the judge, see `message`). A task with a row without a candidate
+    is not tried again.
 
-    `candidate_ms` is the median of `samples` blocks, whose relative spread is `noise`; `graph_ms` is the time in a CUDA
-    graph. Memory is in bytes; registers and static shared memory are the maximum over the kernels; `launches` has grid,
-    block and dynamic shared memory.
+    `candidate_ms` is the median over `samples` blocks (several timed calls in a row), whose relative spread is `noise`;
+    `graph_ms` is the time in a CUDA graph; `floor_ms` is the roofline. Memory is in bytes; registers and static shared
+    memory are the maximum over the kernels; `launches` has grid, block and dynamic shared memory, as JSON.
 
     `*_seconds` are the seconds that the judge waited for the build, and for verifying and profiling on the device.
     `open_seconds`, for opening the task and timing eager PyTorch, is set for the task's first candidate only.
@@ -64,7 +65,8 @@ class Label(Record, frozen=True, kw_only=True):
 
 
 class LabelKey(msgspec.Struct, frozen=True):
-    """The fields of a row that identify it."""
+    """The fields of a row that identify it: the task's key, and the candidate's hash, "" in a row without a
+    candidate."""
 
     task: str
     candidate: str = ""
@@ -76,7 +78,7 @@ def read_labels(folder: Path) -> Iterator[Label]:
 
 
 def rows_of(folder: Path) -> tuple[Counter[str], set[str]]:
-    """Returns for each task the number of candidates that have a row, and the tasks that have a row without a
+    """Returns task's key → number of its candidates that have a row, and the keys of tasks that have a row without a
     candidate. Reads the rows of all processes, because another number of processes distributes the tasks differently.
     """
     done, without = Counter[str](), set[str]()

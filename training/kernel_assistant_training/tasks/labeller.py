@@ -37,7 +37,7 @@ _SCARCE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, err
 
 @dataclass(frozen=True)
 class PendingTask:
-    """A task whose candidates, from number `first` on, are being built in the background."""
+    """A task whose `candidates`, which are numbered from `first` on, are being built in the background."""
 
     task: Task
     first: int
@@ -45,7 +45,8 @@ class PendingTask:
 
 
 class Labeller(EvaluationWorkers):
-    """Evaluates the tasks of part `part` with one worker; the tasks are divided among the processes by their keys."""
+    """Evaluates the tasks that belong to process `part`, with one worker. The tasks are divided among the processes by
+    their keys; results are appended to a file of the process."""
 
     def __init__(self, asked: LabelArguments, part: int) -> None:
         self._asked, self._part, self._ready, self._failed = asked, part, False, 0
@@ -70,7 +71,7 @@ class Labeller(EvaluationWorkers):
         self._lines.close()
 
     def run(self) -> None:
-        """Evaluates all tasks of this part, until the time is over or a stop is requested. Raises MissingError if no
+        """Evaluates all tasks of this process, until the time is over or a stop is requested. Raises MissingError if no
         worker can be started."""
         until = time.monotonic() + self._asked.seconds
         for one in self.ahead(self._tasks(), lambda: self._goes_on(until)):
@@ -84,7 +85,7 @@ class Labeller(EvaluationWorkers):
         return command is not TrainingCommand.stop and time.monotonic() < until
 
     def _tasks(self) -> Iterator[PendingTask]:
-        """Yields the tasks of the training split in this part, each with its candidates that have no row yet."""
+        """Yields this process's tasks of the training split, each with its candidates that have no row yet."""
         asked = self._asked
         for row in read_rows(asked.tasks or asked.out)[: asked.tasks_most]:
             if row["split"] != "train" or int(row["key"][:8], 16) % asked.processes != self._part:
@@ -104,8 +105,8 @@ class Labeller(EvaluationWorkers):
 
     @contextmanager
     def _outlived(self, key: str) -> Iterator[None]:
-        """A context manager that turns an error of one task into a row for this task. Errors of the machine are
-        raised.
+        """A context manager that turns an error of one task into a row for this task. Raises errors of the machine, and
+        InternalError after `MOST_FAILED` failed tasks in a row.
         """
         try:
             yield
@@ -157,8 +158,9 @@ class Labeller(EvaluationWorkers):
 
 
 def candidates(graph: OpGraph, device: DeviceFacts) -> Iterator[Candidate]:
-    """Yields the generator's candidates: its initial schedules, then their neighbours, then the neighbours of these and
-    so on. Candidates with equal sources occur once. Raises Unsupported."""
+    """Yields the generator's candidates: its initial schedules, then their neighbours (schedules with one parameter
+    changed), then the neighbours of these and so on. Candidates with equal sources occur once. Raises Unsupported if
+    the generator cannot write the graph."""
     schedules = dict.fromkeys(initial(graph, device.target, device))
     texts = set[str]()
     waiting, known = deque(schedules), deque(schedules)

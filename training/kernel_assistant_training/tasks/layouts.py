@@ -21,7 +21,8 @@ START_BATCH = 8
 
 
 def value(random: Random, target: str, rank: int = 0) -> Value:
-    """Returns a random first input, of rank `rank`; of any rank if that is 0."""
+    """Returns a random first input of a task, with `rank` dimensions; with any number of dimensions if `rank` is 0. Its
+    dtype is float32 on the CPU."""
     drawn = rank or random.choices(list(_RANKS), list(_RANKS.values()))[0]
     sizes = tuple(random.choice(choices) for choices in _SIZES[drawn])
     dtype = random.choices(list(_DTYPES), list(_DTYPES.values()))[0] if target == "cuda" else "float32"

@@ -1,4 +1,5 @@
-"""The process that runs candidates. filter.py starts it in a sandbox; it reads and writes JSON lines.
+"""The probe: the process that runs candidates (sources of proposed tasks). filter.py starts it in a sandbox; it reads
+and writes JSON lines.
 
 A candidate arrives as {text, operators, number, low, high, most_bytes, compile, word}. Before the probe measures times
 it sends {"times"} and waits for {"go"}, because other probes may be measuring on the device; it sends {"timed",
@@ -47,8 +48,8 @@ class ProbeTimes(dict[str, float]):
 
 
 def judge(asked: dict[str, Any], device: str, ask: Ask, spent: ProbeTimes) -> dict[str, Any] | None:
-    """Judges the candidate in `asked`. Returns the last message about it; None if the filter has ended the exchange.
-    `ask` sends a message and returns the filter's answer; `spent` gets the seconds of each stage."""
+    """Judges the candidate in the request `asked`. Returns the last message about it; None if the filter has ended the
+    exchange. `ask` sends a message and returns the filter's answer; `spent` gets the seconds of each stage."""
     try:
         return _judged(asked, device, ask, spent)
     except Rejected as rejected:
@@ -108,7 +109,7 @@ def _import_tracers() -> None:
 
 
 def serve(device: str, answers: IO[str]) -> None:
-    """Judges candidates, read from standard input, until it ends; messages are written to `answers`."""
+    """Judges candidates, read from standard input, until standard input ends; writes messages to `answers`."""
     _import_tracers()
     # Torch's own objects are never garbage: scanning them after each candidate took half of the time.
     gc.collect()

@@ -1,4 +1,4 @@
-"""The records that crawling, the filter and the shards exchange."""
+"""Defines the records that crawling, the filter and the shards exchange."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ BATCH_LINE = r"^BATCH = (\d+)$"
 
 
 class Reason(str, Enum):
-    """Why a candidate was left out, or `passed`; in the order of the checks. docs/tasks.md explains each value."""
+    """Why the filter left out a candidate (the source of a proposed task), or `passed`; in the order of the checks.
+    docs/tasks.md explains each value."""
 
     broken = "broken"
     crashed = "crashed"
@@ -56,8 +57,8 @@ class Rules:
 
 
 class TaskText(Record, frozen=True, kw_only=True):
-    """A candidate: number `number` of the stream, with its source `text`. `operators` are the names that the source
-    declares; `attribution` has a line with name, package, version and licence for each operator."""
+    """A candidate: the source `text` of a proposed task, number `number` of the stream. `operators` are the names that
+    the source declares; `attribution` has a line with name, package, version and licence for each operator."""
 
     number: int
     source: Source

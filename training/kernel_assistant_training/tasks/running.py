@@ -23,7 +23,7 @@ SPAN = 12.0
 
 
 class Rejected(Exception):
-    """Raised if the candidate is left out, for `reason`."""
+    """Raised if the candidate (the source of a proposed task) is left out, for `reason`."""
 
     def __init__(self, reason: Reason, message: str = "") -> None:
         super().__init__(message)
@@ -52,15 +52,16 @@ class Running:
             return list(self._get_inputs())
 
     def outputs(self, inputs: list[Any], seed: int = 0) -> list[torch.Tensor]:
-        """Returns the output tensors as a flat list. `seed` seeds random operators inside the module. Raises
-        Rejected."""
+        """Returns the output tensors as a flat list. `seed` seeds random operators inside the module. Raises Rejected
+        if the module raises an error."""
         torch.manual_seed(seed)
         with guarded(), torch.no_grad():
             return [leaf for leaf in tree_leaves(self.model(*inputs)) if isinstance(leaf, torch.Tensor)]
 
     def fit(self, low: float, high: float, most_bytes: int, random: Random) -> float:
-        """Changes the batch size until a call takes `low` to `high` milliseconds; returns the time in milliseconds. New
-        batch sizes are limited so that the inputs have at most `most_bytes`. Raises Rejected."""
+        """Changes the batch size in `text` and rebuilds the module until a call takes `low` to `high` milliseconds;
+        returns the time in milliseconds. New batch sizes are limited so that the inputs have at most `most_bytes`.
+        Raises Rejected if no batch size is found."""
         target = math.exp(random.uniform(math.log(1.6 * low), math.log(min(0.7 * high, SPAN * low))))
         milliseconds = 0.0
         for _ in range(FITS):

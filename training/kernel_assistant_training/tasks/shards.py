@@ -30,8 +30,8 @@ def arrow() -> Any:
 
 
 def task_schema() -> Any:
-    """Returns the columns of a task. `operators` are the declared operators, `graph` is the OpGraph as JSON, `eager_ms`
-    is the time of a call in milliseconds."""
+    """Returns the pyarrow schema of a task. `operators` are the declared operators, `graph` is the OpGraph as JSON,
+    `eager_ms` is the time of a call in milliseconds."""
     pa = arrow()
     words = pa.list_(pa.string())
     return pa.schema(
@@ -53,7 +53,8 @@ def task_schema() -> Any:
 
 
 def write_tasks(out: Path, verdicts: Iterable[FilterResult], target: str, seed: int) -> list[Path]:
-    """Writes the tasks that passed as shards, ordered by number, each key once. Returns the files."""
+    """Writes the tasks that passed the filter as shards in the folder `out`, ordered by number, each key once. Returns
+    the files. Raises StoreError if they cannot be written."""
     import msgspec
 
     rows: dict[str, dict[str, Any]] = {}
@@ -69,7 +70,7 @@ def write_tasks(out: Path, verdicts: Iterable[FilterResult], target: str, seed: 
 
 def write_shards(out: Path, name: str, rows: Sequence[dict[str, Any]], schema: Any) -> list[Path]:
     """Writes the rows to `NAME-00000.parquet`, …, each under a temporary name first; returns the files. Removes further
-    shards of an earlier, longer set. Raises StoreError.
+    shards of this name that an earlier, longer run wrote. Raises StoreError if they cannot be written.
     """
     pa, paths = arrow(), list[Path]()
     with boundary(StoreError, f"{out}: shards could not be written"):
@@ -87,7 +88,8 @@ def write_shards(out: Path, name: str, rows: Sequence[dict[str, Any]], schema: A
 
 
 def read_rows(folder: Path, name: str = "tasks") -> list[dict[str, Any]]:
-    """Returns the rows of all shards `name`-*.parquet of a folder, in order."""
+    """Returns the rows of all shards `name`-*.parquet of a folder, in order, as dictionaries. Raises MissingError
+    without pyarrow."""
     pa = arrow()
     rows: list[dict[str, Any]] = []
     for path in sorted(folder.glob(f"{name}-*.parquet")):
@@ -102,8 +104,8 @@ def graph_of(row: dict[str, Any]) -> OpGraph:
 
 
 def card(verdicts: Sequence[FilterResult], about: dict[str, object], missing: dict[str, Counter[str]]) -> str:
-    """Returns the data card: how many tasks come from each source, why other candidates were left out, and the versions
-    used.
+    """Returns the data card as Markdown: how many tasks come from each source, why other candidates were left out, and
+    the versions used. `verdicts` are the filter's results.
 
     `missing` maps the heading of a table to the number of operators or answers that became no candidate, by reason.
     """

@@ -1,5 +1,5 @@
-"""The stage `synth`: sends candidates through the filter until there are enough tasks, then writes shards and data
-card."""
+"""The stage `synth`: sends candidates (sources of proposed tasks) through the filter until there are enough tasks, then
+writes shards and data card."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ SERVED = 8
 
 @dataclass(frozen=True)
 class SynthesisSettings:
-    """The settings that may not change within a folder. `blocks` is the number of blocks of transformers (-1: all),
-    `variants` the number of sources for each crawled operator, `answers` the number of answers of a language model,
-    `compile` a backend of torch.compile."""
+    """The settings that may not change within a folder. `recipe` chooses the range of accepted times. `blocks` is the
+    number of modules of transformers (-1: all), `variants` the number of sources for each operator of a package,
+    `answers` the number of answers of a language model, `compile` a backend of torch.compile."""
 
     target: str
     recipe: str
@@ -61,7 +61,9 @@ class SynthesisOptions:
 
 
 class SynthesisRun:
-    """One run of the stage. `composer`, which asks a model, is required if `asked.answers` is not 0."""
+    """One run of the stage. `composer`, which asks a language model for tasks, is required if `asked.answers` is not 0.
+    `unbuilt`, `unfit` and `unreadable` count, by reason, operators, compositions and answers that became no
+    candidate."""
 
     def __init__(self, options: SynthesisOptions, control: RunControl, composer: Composer | None) -> None:
         self._options, self._control, self._composer = options, control, composer
@@ -83,7 +85,8 @@ class SynthesisRun:
         self._began, self._before = time.monotonic(), len(self.verdicts)
 
     def run(self) -> None:
-        """Runs until there are enough tasks or a stop is requested. Raises DeviceError if no probe can be started."""
+        """Runs until there are enough tasks, the time is over or a stop is requested. Raises DeviceError if no probe
+        (process that runs candidates) can be started."""
         with ThreadPoolExecutor(len(self._options.devices), "probe") as pool:
             ends = [pool.submit(self._work, number) for number in range(len(self._options.devices))]
             for end in ends:
@@ -127,7 +130,7 @@ class SynthesisRun:
             yield one
 
     def _next(self) -> TaskText | None:
-        """Returns the next candidate; None at the end of the run. During a pause all workers wait here."""
+        """Returns the next candidate; None at the end of the run. During a pause all threads wait here."""
         options = self._options
         with self._lock:
             over = self._failed or len(self._keys) >= options.count or time.monotonic() >= options.until
@@ -181,8 +184,8 @@ class SynthesisRun:
 
 
 def synthesise(options: SynthesisOptions, composer: Composer | None = None) -> str:
-    """Runs the stage; returns the data card. Raises UsageError for a folder with other settings, MissingError and
-    DeviceError."""
+    """Runs the stage; returns the data card. Raises UsageError for a folder with other settings, MissingError without
+    pyarrow, and DeviceError if candidates cannot be run."""
     arrow()
     claim_run(options.out, {"stage": "synth", **asdict(options.asked)})
     with RunControl(options.out, "synth") as control:

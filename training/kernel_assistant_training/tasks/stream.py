@@ -1,5 +1,5 @@
-"""The stream of all candidates of a run. Each is crawled, composed by a model or composed of operators, and has a
-unique number."""
+"""The stream of all candidates of a run. Each is one operator of a package ("crawled"), composed by a model or composed
+of operators, and has a unique number."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ COMPOSED, ASKED = 1 << 24, 1 << 25
 
 @dataclass(frozen=True)
 class StreamSource:
-    """The settings that determine all sources of a stream. `blocks` is the number of blocks of transformers (-1: all),
-    `variants` the number of sources for each crawled operator."""
+    """The settings that determine all sources of a stream. `blocks` is the number of modules of transformers (-1: all),
+    `variants` the number of sources for each operator of a package."""
 
     seed: int
     target: str

@@ -1,4 +1,4 @@
-"""Finds out from which operators and modules a result was computed, named as in a task's declaration."""
+"""Finds out from which operators and modules a result was computed, with names as a task's source declares them."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class _Seen(TorchFunctionMode):
         return result
 
     def module(self, module: nn.Module, inputs: Any, output: Any) -> None:
-        """A forward hook that adds the module's name, and the names recorded for its inputs, to those recorded for its
-        output."""
+        """A forward hook that adds the module's name, and the names recorded for its inputs, to the names recorded for
+        its output."""
         self._mark(output, self.of(output) | self.of(inputs) | {plain(type(module).__name__)})
 
     def of(self, values: Any) -> frozenset[str]:

@@ -20,7 +20,8 @@ ROUNDED = 2e-2
 
 
 def check_values(running: Running) -> None:
-    """Raises Rejected if the outputs fail one of the checks."""
+    """Raises Rejected, with the reason, if the outputs are no tensors, not finite, random, constant, copies of inputs,
+    or the same for other inputs."""
     inputs = running.inputs(1)
     first = running.outputs(inputs)
     if not any(one.numel() for one in first) or not all(one.layout is torch.strided for one in first):
@@ -42,7 +43,7 @@ def check_values(running: Running) -> None:
 
 
 def check_finite(outputs: list[torch.Tensor]) -> None:
-    """Raises Rejected if an output is not finite."""
+    """Raises Rejected, with the reason `not_finite`, if an output is not finite."""
     if not all(one.isfinite().all() for one in outputs if one.is_floating_point() or one.is_complex()):
         raise Rejected(Reason.not_finite)
 

@@ -30,15 +30,15 @@ QUESTIONS = {
 
 
 def tag(figure: str) -> str:
-    """Returns the name of a metric in TensorBoard, QUESTION/METRIC. A metric on held-out tasks belongs to the same
-    question as the metric on training tasks."""
+    """Returns the name of a metric in TensorBoard, QUESTION/METRIC; QUESTION groups charts, "other" if none fits. A
+    metric on held-out tasks belongs to the same question as the metric on training tasks."""
     name = figure.removeprefix("held_out_")
     return next((one for one, names in QUESTIONS.items() if re.fullmatch(names, name)), "other") + f"/{figure}"
 
 
 def wanted() -> bool:
-    """Whether metrics are written as events. Raises MissingError if events are required but tensorboard is not
-    installed, UsageError for an invalid setting."""
+    """Whether metrics are written as events, by the environment variable SETTING. Raises MissingError if events are
+    required but tensorboard is not installed, UsageError for an invalid setting."""
     setting = os.environ.get(SETTING, "")
     if setting not in ("", "0", "1"):
         raise UsageError(f"{SETTING} is {setting!r}", "use 0 or 1, or leave it out")
@@ -57,7 +57,8 @@ class Events:
 
     def add(self, step: int, time: float, figures: Mapping[str, float]) -> None:
         """Writes the metrics of a step and flushes them to disk. `time` is in seconds since the epoch. Readers ignore
-        events that an earlier process wrote for this step or later steps. Raises StoreError."""
+        events that an earlier process wrote for this step or later steps. Raises StoreError if the file cannot be
+        written."""
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
         from tensorboard.compat.proto.summary_pb2 import Summary
         from tensorboard.summary.writer.event_file_writer import EventFileWriter

@@ -14,8 +14,8 @@ from kernel_assistant.session.training_stages import appended_lines, is_share
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """Returns the lines of a stage's metrics, without lines that lack stage, step or time; [] if the stage has no
-    metrics."""
+    """Returns the lines of a stage's metrics as dictionaries, without lines that lack stage, step or time; [] if the
+    stage has no metrics."""
     return [row for row in read_objects(folder / METRICS) if {"stage", "step", "time"} <= row.keys()]
 
 
@@ -35,8 +35,8 @@ def objects(lines: bytes) -> list[dict[str, Any]]:
 
 def copy_metrics(stage: Path, run: Path, start: int) -> tuple[int, list[dict[str, Any]]]:
     """Appends the complete lines of a stage's metrics, from byte `start` on, to the metrics of the run. Returns the
-    position of the first byte that was not copied, and the copied lines. A file that became shorter is copied again.
-    Raises StoreError."""
+    position of the first byte that was not copied, and the copied lines. A file that became shorter is copied again
+    from its beginning. Raises StoreError if the run's file cannot be written."""
     try:
         start, lines = appended_lines(stage / METRICS, start)
     except FileNotFoundError:
@@ -48,7 +48,7 @@ def copy_metrics(stage: Path, run: Path, start: int) -> tuple[int, list[dict[str
 
 
 def numbers(row: Mapping[str, Any]) -> dict[str, float]:
-    """Returns the metrics of a line: its numbers without step, time and seconds."""
+    """Returns the metrics of a line: name → number, without the fields step, time and seconds."""
     given = {name: one for name, one in row.items() if isinstance(one, (int, float)) and not isinstance(one, bool)}
     return {name: float(one) for name, one in given.items() if name not in ("step", "time", "seconds")}
 

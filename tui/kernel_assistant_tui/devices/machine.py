@@ -1,4 +1,4 @@
-"""Reads the load of the GPUs and the CPU."""
+"""Reads the load of the GPUs and the CPU, and keeps the readings of the last two minutes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ class DeviceMonitor:
 
 
 class DeviceHistory:
-    """Readings of the last two minutes in per cent, by name: `cpu`, `cpu memory`, and for GPU 0 `0` and `0 memory`."""
+    """The readings of the last two minutes in per cent, by name: `cpu`, `cpu memory`, and for GPU 0 `0` and `0
+    memory`."""
 
     def __init__(self) -> None:
         self._kept: dict[str, deque[float]] = {}

@@ -23,8 +23,8 @@ NO_DRIVER = "no NVIDIA GPU here: "
 
 
 def name_of(pid: int) -> str:
-    """Return the name of a process, "" if it has ended, or if it seems to belong to another container: the driver may
-    report process ids of other containers, which belong to other processes here."""
+    """Returns the name of the process `pid`; "" if it has ended or has not loaded the driver. In a container the driver
+    may report ids from another container, and here such an id belongs to an unrelated process."""
     try:
         return _name(pid, psutil.Process(pid).create_time())
     except psutil.Error:
@@ -40,8 +40,8 @@ def _name(pid: int, begun: float) -> str:
 
 
 def _has_driver(pid: int) -> bool:
-    """Return whether a process has loaded the driver. True also for processes of other users, whose files are hidden,
-    except for process 1, which is the init process or the outer id of a sandbox."""
+    """Whether a process has loaded NVIDIA's driver. If its files are hidden, because another user owns it, returns
+    True, except for process 1, which is the init process or the outer id of a sandbox."""
     try:
         with open(f"/proc/{pid}/maps", "rb") as maps:
             text = maps.read()

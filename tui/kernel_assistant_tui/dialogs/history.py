@@ -39,8 +39,8 @@ class HistoryEntry:
 
 
 def past(row: JobRow, when: str, base: Path, *, alive: bool) -> HistoryEntry:
-    """Return the entry of a job. `alive` says whether a session host runs; without one an active job counts as
-    interrupted. Paths are relative to `base`."""
+    """Returns the entry of a job for the list. `when` describes its time. `alive` says whether a session host runs;
+    without one, a queued or running job counts as interrupted. Paths are relative to `base`."""
     selection = place_of(row.task, row.options)
     where = selection.path.relative_to(base) if selection.path.is_relative_to(base) else selection.path
     kind = "" if row.options.kind.value == "optimize" else f"{row.options.kind.value} "

@@ -1,4 +1,4 @@
-"""Small dialogs: one line of text, the diff of a change, inputs of a class, the form of an export, and what to do
+"""Small dialogs: one line of text, the diff of a change, inputs of a class, the format of an export, and what to do
 with running jobs on exit."""
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def coloured(diff: str) -> Content:
 
 @dataclass(frozen=True)
 class InputsAnswer:
-    """The user's choice in `InputsDialog`. `how` is "draft", then `text` is the edited draft, or "record"."""
+    """The user's choice in `InputsDialog`. `how` is "draft" (`text` is then the draft as the user edited it) or
+    "record"."""
 
     how: str
     text: str = ""

@@ -1,4 +1,5 @@
-"""Gets inputs for a class: a draft that the user edits, or a recording of a program. Also scans programs."""
+"""Gets inputs for a class: a draft that the user edits, or a recording of a program. Also scans programs: runs them and
+ranks their modules by time."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ async def inputs(screen: MainScreen) -> None:
 
 
 async def offer(screen: MainScreen, module: Module, why: str) -> bool:
-    """Ask the user for the inputs of a class. Return whether the class has inputs now. `why` is shown in the dialog."""
+    """Asks the user for the inputs of a class: a draft to edit, or a program to record. Returns whether the class has
+    inputs now. `why` is shown as the title of the dialog. Raises UsageError for a class of an installed library."""
     from kernel_assistant_tui.dialogs.questions import InputsDialog
 
     if is_installed(module.path):
@@ -50,8 +52,9 @@ async def scan(screen: MainScreen) -> None:
 
 
 async def record(screen: MainScreen, module: Module | None) -> bool:
-    """Ask for a program and run it under the recorder. Return whether it recorded any class. Raises the errors of the
-    scan."""
+    """Asks for a program and runs it under the recorder, which times modules and keeps their inputs. Returns whether it
+    recorded any class; False if the user cancels. Raises UsageError or MissingError if the program cannot be
+    scanned."""
     from kernel_assistant.session.scanning.scan_process import ScanProcess
     from kernel_assistant_tui.dialogs.questions import LineDialog
 

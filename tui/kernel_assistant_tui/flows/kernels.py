@@ -40,7 +40,7 @@ async def verify(screen: MainScreen) -> None:
 
 
 def verdict_of(job: OpenJob) -> str:
-    """Describe how a job ended. Raises StoreError."""
+    """Describes how a job ended. Reads the report of a check from disk, so call it in a thread. Raises StoreError."""
     result = job.view.result
     if result is None:
         return job.view.state.value
@@ -54,8 +54,8 @@ def words_of(check: ClassCheck) -> str:
 
 
 async def confirm(screen: MainScreen) -> None:
-    """Start a confirmation as a job in a new tab: of the current job, or of the chosen class's job whose gain is not
-    known."""
+    """Starts a job in a new tab that measures a candidate in full: that of the current job, or of the chosen class's
+    job, whichever has a gain that is not confirmed."""
     job, module, store = screen.job, screen.subject, screen.work.project.store
     if module is None:
         return
@@ -137,7 +137,7 @@ async def undo(screen: MainScreen) -> None:
 
 
 async def export(screen: MainScreen) -> None:
-    """Export the kernels of a job in a form that does not need this tool."""
+    """Writes the kernels of a job to a folder in a format that does not need this tool, after asking for both."""
     from kernel_assistant_tui.dialogs.questions import ExportDialog
 
     row = await in_thread(lambda: screen.work.project.store.job(screen.job_number))

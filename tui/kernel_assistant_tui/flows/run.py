@@ -1,4 +1,4 @@
-"""Start, cancel and resume jobs, and send messages to their models."""
+"""Starts, cancels and resumes jobs, and sends messages to their models."""
 
 from __future__ import annotations
 

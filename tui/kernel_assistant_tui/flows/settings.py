@@ -41,7 +41,8 @@ async def settings(screen: MainScreen) -> None:
 
 
 def listing(root: Path, flags: dict[str, object]) -> list[Setting]:
-    """Return all settings for the dialog. Raises UsageError for an invalid settings file."""
+    """Returns all settings, the theme and all keys, each with its value and origin, for the dialog. Raises UsageError
+    for an invalid settings file."""
     from kernel_assistant_tui.dialogs.settings import Setting
 
     settings, origins, _ = trace(root, flags)

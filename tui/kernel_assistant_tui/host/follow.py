@@ -20,8 +20,8 @@ _followers = itertools.count(1)
 
 
 class JobEvents(Message):
-    """A batch of events of one job, in order; at most twenty batches a second. `follower` is the number of the thread
-    that sends it. A tab that is closed and opened again gets a new thread."""
+    """A batch of events of one job, in order; at most twenty batches a second. `follower` is the number of the sending
+    thread: a tab that is closed and opened again gets a new thread, and messages of the old one are ignored."""
 
     def __init__(self, job: str, events: tuple[AnyEvent, ...], follower: int = 0) -> None:
         super().__init__()
@@ -49,8 +49,8 @@ class JobFollowed(Message):
 
 
 def follow_in_thread(source: EventSource, number: str, job: str, to: MessagePump) -> int:
-    """Start a thread that posts the events of job `number` of `source` to `to`, under the key `job`. Return the
-    number of the thread."""
+    """Starts a thread that receives the events of job `number` from the session host `source` and posts them to the
+    widget or screen `to`, as messages with the key `job`. Returns the number of the thread."""
     follower = next(_followers)
 
     def run() -> None:

@@ -19,16 +19,15 @@ _OPEN = (JobState.queued, JobState.running, JobState.interrupted)
 
 @dataclass(frozen=True)
 class ActiveJobs:
-    """The jobs of a project that have not ended, newest first: `active` are run or queued by a host, `left` are those
-    of a host that has died. Attaching to one of these resumes it.
-    """
+    """The unfinished jobs of a project, newest first. `active` are those that a session host runs or has in its queue.
+    `left` are those whose host has died; attaching to one of them resumes it."""
 
     active: tuple[JobRow, ...] = ()
     left: tuple[JobRow, ...] = ()
 
 
 def in_hand(project: Project, client: Client) -> ActiveJobs:
-    """Return the jobs of the project that have not ended. Does not start a host. Raises StoreError, HostError."""
+    """Returns the unfinished jobs of the project's files. Does not start a host. Raises StoreError or HostError."""
     if not project.has_store:
         return ActiveJobs()
     rows = project.store.jobs(states=_OPEN)
@@ -45,8 +44,8 @@ class StoredJobs:
         self._state_dir = state_dir
 
     def sources(self, candidate: str) -> dict[str, str]:
-        """Return a map from name to text of a candidate's files. It is empty if the candidate is not in the store yet:
-        candidates are stored after each turn."""
+        """Returns a map from name to text of a candidate's files; `candidate` is its hash. The map is empty if the
+        candidate is not in the store yet: candidates are stored after each turn."""
         try:
             stored = self._store().candidate(candidate)
         except KernelAssistantError:
@@ -54,15 +53,15 @@ class StoredJobs:
         return {} if stored is None else dict(stored.sources)
 
     def facts(self, result: OptimizeResult, known: Evaluation | None) -> list[tuple[str, str]]:
-        """Return the facts that the command line reports, as (name, text). The evaluation `known` is used if the
-        job's folder has none."""
+        """Returns the facts about a result as (label, text), the same that the command line reports. `known` is the
+        evaluation to use if the job's folder has none."""
         try:
             return facts(result, read_evaluation(result) or known)
         except (KernelAssistantError, OSError) as error:
             return [("note", f"what the job left cannot be read: {error}")]
 
     def diff(self, job: str) -> tuple[str, list[str]]:
-        """Return the diff that `apply` would make, and its warnings. If it fails, return "" and the error."""
+        """Returns the diff that `apply` would make, and its warnings; ("", [error]) if it fails."""
         try:
             store = self._store()
             applied, warnings = apply_job(store, store.job(job), dry_run=True, force=True)

@@ -1,4 +1,4 @@
-"""A module class of the project, as the list shows it. Pure."""
+"""A module class of the project, as the list of modules shows it. Pure functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from kernel_assistant.session.reporting.class_state import ClassState
 
 @dataclass(frozen=True)
 class Rank:
-    """The rank of a class in a scan (`place`, from 1), and its share of the program's time (0 to 1)."""
+    """The result of a scan for a class: its position in the scan's ranking (`place`, from 1), and its share of the
+    program's time (0 to 1)."""
 
     place: int
     share: float
@@ -19,7 +20,8 @@ class Rank:
 
 @dataclass(frozen=True)
 class Module:
-    """A module class in the list. `line` counts from 1; `where` is the path relative to the project."""
+    """A module class in the list. `line` counts from 1; `where` is the path relative to the project; `rank` is None if
+    no scan has ranked the class."""
 
     path: Path
     where: str
@@ -39,20 +41,21 @@ class Module:
 
 
 def ordered(modules: Iterable[Module]) -> tuple[Module, ...]:
-    """Sort the classes by rank; those that no scan has ranked come last, by file and line."""
+    """Sorts the classes by their rank in the scan; classes that it has not ranked come last, by file and line."""
     last = 1 << 30
     return tuple(sorted(modules, key=lambda one: (one.rank.place if one.rank else last, one.where, one.line)))
 
 
 def matching(modules: Iterable[Module], words: str) -> tuple[Module, ...]:
-    """Return the modules whose file or class name contains each of `words`, ignoring case."""
+    """Returns the modules whose file or class name contains every word of `words` (separated by spaces), ignoring
+    case."""
     parts = words.lower().split()
     return tuple(one for one in modules if all(part in f"{one.where}:{one.name}".lower() for part in parts))
 
 
 def said(state: ClassState) -> str:
-    """Return the last result in a few characters: a gain with its baseline, the gain and number of an earlier job
-    whose kernels can be applied, or the job's state or outcome."""
+    """Describes the state of a class in a few characters: `running`, a gain such as `2.1× compile`, the gain of an
+    earlier job whose kernels can be applied, or an outcome such as `no gain`; "" if there is nothing to say."""
     if state.state in ("queued", "running", "interrupted"):
         return state.state
     if state.figure and (state.applied or state.applicable):

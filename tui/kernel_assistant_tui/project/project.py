@@ -1,5 +1,5 @@
-"""The state of the project's classes, and of classes of installed libraries whose inputs were kept by a scan of one
-of the project's programs. Read it in a thread; unchanged files are not read again."""
+"""Reads the project's module classes and their states. Classes of installed libraries are included if a scan of one of
+the project's programs kept their inputs. Read in a thread; unchanged files are not read again."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _PART_S = 0.7
 
 @dataclass(frozen=True)
 class Scanned:
-    """The facts from a scan. `ranks` maps (file, class) to a rank. `installed` maps files of libraries to the classes
-    whose inputs were kept."""
+    """The results of a scan that concern the project. `ranks` maps (file, class) to its rank. `installed` maps each
+    file of a library to those of its classes whose inputs were kept."""
 
     ranks: Mapping[tuple[str, str], Rank] = field(default_factory=dict)
     installed: Mapping[Path, frozenset[str]] = field(default_factory=dict)
 
 
 def newest_scanned(state_dir: Path, root: Path) -> Scanned:
-    """Return the facts from the newest scan that ran a program in `root` or saw a class of `root`. Raises
-    StoreError."""
+    """Returns the results of the newest scan that ran a program in `root` or recorded a class of `root`; empty if there
+    is none. Raises StoreError."""
     by_scan = (_of(scan, root) for scan in newest_scans(state_dir))
     return next((scanned for scanned in by_scan if scanned.ranks), Scanned())
 
@@ -108,9 +108,9 @@ class Project:
     def read(
         self, changed: Collection[Path] | None = None, on_part: Callable[[tuple[Module, ...]], None] | None = None
     ) -> tuple[Module, ...]:
-        """Read the files in `changed` (None: all files) and return all classes of the project.
+        """Reads the files in `changed` (None: all files) and returns all classes of the project, sorted by `ordered`.
 
-        If this takes long, `on_part` is called with the classes known so far. Raises StoreError.
+        While that takes long, calls `on_part` from time to time with the classes known so far. Raises StoreError.
         """
         with self._lock:
             everything = changed is None or self.root in changed
@@ -119,7 +119,8 @@ class Project:
             return ordered(self._modules())
 
     def jobs_changed(self) -> bool:
-        """Return whether jobs of any front end have begun or ended since the last `read`. Raises StoreError."""
+        """Whether the store has changed since the last `read`, because a job of any front end has begun or ended.
+        Raises StoreError."""
         return self.has_store and self.store.stamp() != self._stamp
 
     def _read_files(self, changed: set[Path] | None, on_part: Callable[[tuple[Module, ...]], None] | None) -> set[Path]:
@@ -150,8 +151,8 @@ class Project:
         return True
 
     def _read_scan(self) -> set[Path]:
-        """Read the newest scan. Return the files of installed libraries that are new, or whose classes have other
-        kernels than before."""
+        """Reads the newest scan. Returns the files of installed libraries whose states must be read again, because they
+        are new or other kernels replace their classes now."""
         stamp = self.store.stamp() if self.has_store else ()
         if stamp != self._stamp:
             self._scan = newest_scanned(self.settings.state_dir, self.root)

@@ -18,7 +18,8 @@ _TOGETHER_S = 0.3
 
 
 class Watcher:
-    """Calls `on_change` in another thread with the changed files, or `on_failure` if watching is not possible.
+    """Calls `on_change` in another thread with the changed files, in batches; calls `on_failure` with the reason if
+    watching is not possible.
 
     If the root itself is among the changed files, a folder was created or deleted, and everything must be read again.
     """

@@ -29,8 +29,8 @@ class TrainingRun:
 
 
 def newest_runs(*roots: Path) -> list[TrainingRun]:
-    """Return the training runs below `roots`, last written first. The stages of a recipe are not listed as runs.
-    Walks the folders: call it in a thread."""
+    """Returns the training runs below the folders `roots`, the one written to last first. The stages of a recipe are
+    not listed as runs of their own. Walks the folders: call it in a thread."""
     last_written = {run: written for root in roots for run, written in _below(root)}
     return [_described(run, last_written[run]) for run in sorted(last_written, key=lambda run: -last_written[run])]
 

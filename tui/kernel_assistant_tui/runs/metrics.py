@@ -1,4 +1,4 @@
-"""Reads the metrics of a run while their file grows."""
+"""Reads the metrics of a training run while their file grows."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _MOST_BYTES = 8 << 20
 
 @dataclass
 class Stage:
-    """The curves of one stage: `curves` maps name → step → value. If a step is written twice, the later value counts.
-    `step` and `time` are those of the last line."""
+    """The curves of one stage of training: `curves` maps the name of a metric to step → value. If a step is written
+    twice, the later value counts. `step` is the highest step, `time` that of the last line."""
 
     name: str
     curves: dict[str, dict[float, float]] = field(default_factory=dict)
@@ -34,8 +34,8 @@ class Stage:
 
 
 class MetricsTail:
-    """Reads the lines that were appended to a run's metrics since the last call. `read` waits for the disk: call it
-    in a thread."""
+    """Reads the metrics of a run; each `read` continues where the last one has ended. `stages` maps the name of each
+    stage to its curves; `bad_lines` counts lines that are not valid. `read` waits for the disk: call it in a thread."""
 
     def __init__(self, run: Path) -> None:
         self.path = run / METRICS

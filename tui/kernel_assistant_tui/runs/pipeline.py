@@ -1,5 +1,5 @@
-"""Reads the stages of a run from its folder (docs/training_recipes.md). The functions read files: call them in
-threads."""
+"""Reads the stages of a training run that follows a recipe, from its folder (docs/training_recipes.md). The functions
+read files: call them in threads."""
 
 from __future__ import annotations
 
@@ -53,15 +53,16 @@ def read_stages(run: Path, status: RunStatus | None) -> tuple[StageState, ...]:
 
 
 def metrics_of(stage: Path) -> Path | None:
-    """Return the folder that has the metrics of a stage: the stage's own folder or a subfolder; None if there are
-    none."""
+    """Returns the folder with the metrics file of a stage: the stage's folder or a subfolder; None if there is no
+    metrics file."""
     if (stage / METRICS).is_file():
         return stage
     return next((path.parent for path in sorted(stage.glob(f"*/{METRICS}"))), None)
 
 
 def log_lines(stage: Path) -> list[str]:
-    """Return the last lines that the processes of a stage have printed."""
+    """Returns the last lines (16 KiB at most) of a stage's log, which its processes have printed; [] if it cannot be
+    read."""
     try:
         with (stage / LOG).open("rb") as file:
             size = file.seek(0, 2)

@@ -1,5 +1,5 @@
-"""Reads the status of a run repeatedly: its state, its stages, and the curves of the chosen stage. Call it in
-threads."""
+"""Reads a training run again and again while it is shown: its state, its stages, and the curves of the chosen stage.
+Call the functions in threads."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ _REPORT = "report.md"
 
 @dataclass(frozen=True)
 class RunSnapshot:
-    """One reading of a run. `wish` is the last command to the run. `stages` are the stages of a recipe, () for a run
-    of one stage; `curves` and `log` belong to the stage `chosen`. `log` is read only if the stage has no curves.
-    `fresh` says whether the curves have changed since the previous reading, `report` whether there is a report.md."""
+    """One reading of a training run. `wish` is the last command that a user gave the run. `stages` are the stages of a
+    recipe, () for a run of one stage; `curves` and `log` belong to the stage `chosen`. `log` is read only if the stage
+    has no curves. `trouble` is the error of reading the curves, or "". `fresh` says whether the curves have changed
+    since the previous reading, `report` whether there is a report.md."""
 
     status: RunStatus | None
     wish: TrainingCommand
@@ -31,7 +32,7 @@ class RunSnapshot:
 
 
 class RunReader:
-    """Reads the run in a folder."""
+    """Reads the training run in the folder `run`, once for each call of `look`."""
 
     def __init__(self, run: Path) -> None:
         self.run = run
@@ -58,8 +59,8 @@ class RunReader:
         return RunSnapshot(status, wish_of(self.run), (), chosen, curves, (), trouble, fresh)
 
     def _curves(self, folder: Path) -> tuple[tuple[Stage, ...], str, bool]:
-        """Return (copies of the curves, error or "", whether the curves have changed). The copies can be drawn during
-        the next reading."""
+        """Returns (curves, error or "", whether the curves have changed). The curves are copies, which can be drawn
+        while a thread does the next reading."""
         tail, trouble, fresh = self._tails.setdefault(folder, MetricsTail(folder)), "", False
         try:
             fresh = tail.read()

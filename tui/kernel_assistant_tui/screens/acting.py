@@ -95,7 +95,8 @@ class ActingScreen(Screen[None]):
 
     @property
     def job_to_apply(self) -> str:
-        """Like `job_number`, but for `apply`: for the chosen class this is its last job with a gain."""
+        """The number of the job that `apply` uses: the current job or, if the list of modules has the focus, the chosen
+        class's last job with a gain. Raises UsageError if there is none."""
         return self._number(lambda state: state.offer or state.job)
 
     def _number(self, of_class: Callable[[ClassState], str]) -> str:
@@ -140,7 +141,7 @@ class ActingScreen(Screen[None]):
         raise NotImplementedError
 
     def why_not(self, action: Action) -> str:
-        """Return why an action is not possible now, "" if it is possible."""
+        """Returns a message that says why an action is not possible now; "" if it is possible."""
         others = any(one.key != self.following.key or self.in_training for one in self.following.jobs)
         return why_not(action, ActionContext(self.module, self.subject, self.job, self.scanning is not None, others))
 
@@ -210,9 +211,8 @@ class ActingScreen(Screen[None]):
         return True
 
     async def _settled(self, flow: Callable[[ActingScreen], Awaitable[None]]) -> None:
-        """Run a flow after the focused widgets have handled all earlier keys, because these keys may change the class
-        or job to which the flow applies.
-        """
+        """Runs `flow(self)` after the focused widgets have handled all earlier keys, because these keys may still
+        change the class or job to which the action applies."""
         for node in () if self.focused is None else self.focused.ancestors_with_self:
             passed = asyncio.Event()
             if node.call_later(passed.set):
@@ -221,7 +221,7 @@ class ActingScreen(Screen[None]):
         await flow(self)
 
     def flow(self, work: Callable[[], Awaitable[Any]], name: str = "") -> None:
-        """Run `work` as a worker and show the error that it raises. While it runs, `action_act` ignores the action
+        """Runs `work` as a Textual worker and shows the error that it raises. Meanwhile `action_act` ignores the action
         `name`."""
 
         async def guarded() -> None:

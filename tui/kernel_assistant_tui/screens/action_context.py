@@ -25,8 +25,9 @@ _WHY_NOT = {
 
 @dataclass(frozen=True)
 class ActionContext:
-    """The state on which actions depend. `module` is the class chosen in the list, `subject` the class to which an
-    action applies; `others` says whether there are tabs besides the current one."""
+    """The state that decides which actions are possible. `module` is the class chosen in the list, `subject` the class
+    to which an action applies, `job` the job of the current tab. `scanning` says whether a scan runs, `others` whether
+    there are tabs besides the current one."""
 
     module: Module | None
     subject: Module | None

@@ -1,1 +1,2 @@
-"""The state of a job, computed from its events. Pure: no terminal, no files."""
+"""The state of a job as the terminal shows it, computed from the job's events. Pure functions: no terminal, no
+files."""

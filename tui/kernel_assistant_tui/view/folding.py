@@ -1,4 +1,4 @@
-"""Defines `fold`, which updates the view of a job by its events."""
+"""Defines `fold`, which computes the next state of a job from its events."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from kernel_assistant_tui.view.telling import lines_of
 
 
 def fold(view: SearchView, *events: AnyEvent) -> SearchView:
-    """Return `view` updated by `events`. Events that the view contains already (after a second `attach`) change
-    nothing.
+    """Returns `view` updated by `events`. Events that the view contains already, because a client attached twice,
+    change nothing.
 
     Takes time linear in the size of the view and of the events, so fold a whole log in one call.
     """
@@ -45,15 +45,15 @@ def fold(view: SearchView, *events: AnyEvent) -> SearchView:
 
 
 class _Repeats:
-    """Recognizes events that another conversation of the job has reported already: all conversations have the same
-    task, baseline and phases."""
+    """Recognizes events that repeat one of another conversation with a model: all conversations of a job report the
+    same task, baseline and phases."""
 
     def __init__(self, view: SearchView) -> None:
         self.asked, self.last_progress = view.asked, view.last_progress
         self._baseline = "" if view.baseline is None else of_baseline(view.baseline)
 
     def has(self, event: AnyEvent) -> bool:
-        """Return whether `event` repeats the last event of its kind, and remember it."""
+        """Whether `event` repeats the last event of its kind. Remembers the event for the next call."""
         match event:
             case BaselineMeasured():
                 known, self._baseline = self._baseline, of_baseline(event)
@@ -68,7 +68,7 @@ class _Repeats:
 
 
 class _Search:
-    """The candidates and turns of a view, to which evaluations are added."""
+    """The candidates and turns of a view. `judge` adds an evaluation to them."""
 
     def __init__(self, view: SearchView) -> None:
         self.candidates = {seen.candidate: seen for seen in view.candidates}

@@ -14,8 +14,8 @@ from kernel_assistant_tui.view.lines import Lines
 
 
 class JudgedCandidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A candidate with its evaluations. The best candidates are evaluated again in the full tier, and may fail
-    there."""
+    """A candidate with its evaluations: `quick` from the search, `full` from the confirmation of the best candidates,
+    which may fail there. `candidate` is its hash."""
 
     candidate: str
     turn: int

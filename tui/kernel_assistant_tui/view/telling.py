@@ -68,7 +68,8 @@ def _lines(event: AnyEvent) -> list[Line]:
 
 
 def plain_best(event: BestImproved) -> str:
-    """Describe the best candidate without its schedule, which is shown with its evaluation already."""
+    """Describes the best candidate without its schedule (tile sizes and the like), which the line of its evaluation has
+    shown already."""
     return of_best(msgspec.structs.replace(event, schedule=""))
 
 

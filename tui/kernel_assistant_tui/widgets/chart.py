@@ -1,4 +1,4 @@
-"""Draws curves with characters: braille dots if the terminal can show them, else ASCII letters. Pure.
+"""Draws curves with characters: braille dots if the terminal can show them, else ASCII letters. Pure functions.
 
 plotext would need a compiled library and a second to load, textual-plot would need numpy: docs/dependencies.md.
 """
@@ -20,7 +20,7 @@ _FRAME = "$text 60%"
 
 @dataclass(frozen=True)
 class Series:
-    """A curve. With `steps` it is a step function: constant until the next point."""
+    """A curve. `steps` makes it a step function, which is constant until the next point."""
 
     name: str
     points: Sequence[Point]
@@ -99,8 +99,8 @@ def chart(
 def _cells(
     series: Sequence[Series], frame: Frame, columns: int, rows: int, braille: bool
 ) -> dict[tuple[int, int], tuple[int, int]]:
-    """Return a map from (column, row) of a cell to (its dots, index of the series). A later series covers an earlier
-    one."""
+    """Returns a map from (column, row) of a character cell to (bit mask of its braille dots, index of the series). A
+    later series covers an earlier one."""
     wide, tall = (2, 4) if braille else (1, 1)
     cells: dict[tuple[int, int], tuple[int, int]] = {}
     for number, one in enumerate(series):

@@ -15,8 +15,8 @@ _STYLES = ("$text-primary", "$text-success", "$text-warning", "$text-accent")
 
 
 def curve_lines(stage: Stage, width: int) -> list[Content]:
-    """Return the lines with a chart for each metric and its newest value above the chart. A metric with a single
-    value has no chart."""
+    """Returns the lines with all metrics of a stage: for each metric its newest value and, if it has several values, a
+    chart below. As many charts are side by side as fit into `width` cells."""
     columns = max(1, width // NARROW)
     room = width // columns - 2
     blocks = [_block(stage, name, room, number) for number, name in enumerate(stage.names())]

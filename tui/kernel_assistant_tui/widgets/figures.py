@@ -54,7 +54,8 @@ def headline(view: SearchView) -> Content:
 
 
 def best_lines(view: SearchView, facts: Sequence[tuple[str, str]], width: int) -> list[Content]:
-    """Return all lines of the tab "Best". `facts` are the facts about the result from `session.report`."""
+    """Returns all lines of the tab "Best". `facts` are (label, text) about the result (`facts` of
+    session/reporting/report.py)."""
     lines = [headline(view)]
     if view.failure is not None and view.failure.next_step:
         lines.append(_line(f"next: {view.failure.next_step}"))
@@ -88,8 +89,8 @@ def speedups(turns: Sequence[Turn], width: int) -> list[Content]:
 
 
 def roofline(view: SearchView, width: int) -> list[Content]:
-    """Return a bar for each of eager PyTorch, torch.compile and our kernels. Its length is the roofline time divided
-    by the measured time."""
+    """Returns a bar for each of eager PyTorch, torch.compile and our kernels. Its length is the lower bound of the time
+    (roofline) divided by the measured time."""
     timing, baseline = view.timing, view.baseline
     if timing is None and baseline is None:
         return []
@@ -136,8 +137,8 @@ def _times(timing: Timing, width: int) -> list[Content]:
 
 
 def _of_best(view: SearchView) -> list[tuple[str, str]]:
-    """Return rows about the best candidate while the job has no result; afterwards `facts` contains the same
-    information."""
+    """Returns (label, text) rows about the best candidate while the job runs. At its end there are none, because
+    `facts` has the same information then."""
     seen = view.shown
     if view.result is not None:
         return []

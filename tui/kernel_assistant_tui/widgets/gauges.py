@@ -1,4 +1,4 @@
-"""Draws devices as lines: at least one line for each device, and more if there is room. Pure."""
+"""Draws the load of devices as lines: at least one line for each device, and more if there is room. Pure functions."""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ def utf8() -> bool:
 
 
 def clean(text: str) -> str:
-    """Return `text` as one safe line: the output of kernels and models must not control the terminal."""
+    """Returns `text` as one line without control characters: the output of kernels and models must not control the
+    terminal."""
     if not text.isprintable():
         text = text.translate(_CONTROL).expandtabs(4)
     return text if utf8() or text.isascii() else ascii_of(text)

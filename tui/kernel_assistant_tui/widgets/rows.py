@@ -76,7 +76,8 @@ class Rows(ScrollView, Generic[T], can_focus=True):
         self.items: tuple[T, ...] = ()
 
     def pieces(self, item: T, width: int) -> list[Piece]:
-        """Return the pieces of the line for `item`, at most `width` cells together."""
+        """Returns the pieces of the line for `item` as (text, component class of its style), at most `width` cells
+        together."""
         raise NotImplementedError
 
     def key_of(self, item: T) -> Hashable:

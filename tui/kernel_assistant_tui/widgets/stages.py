@@ -29,7 +29,8 @@ _STAGE = "stage"
 
 
 def clickable(content: Content, stage: str) -> Content:
-    """Attach the name of a stage to `content`, for `stage_at`."""
+    """Attaches the name of a stage to `content`. A mouse click on the text then tells the stage: `stage_at` reads
+    it."""
     return content.stylize(Style.from_meta({_STAGE: stage}))
 
 

@@ -128,8 +128,8 @@ class Training(Vertical, can_focus=True):
 
     @work(group="training")
     async def _read(self) -> None:
-        """Read the run once and draw it. It is drawn even if another stage was chosen meanwhile, because the next
-        reading would not report these curves as new."""
+        """Reads the run once, in a thread, and draws it. Draws it even if another stage was chosen meanwhile, because
+        the next reading would not report these curves as new."""
         reading, wanted = self._reading, self._stage
         if reading is None or self._asking:
             return
@@ -225,7 +225,8 @@ def _clickable_name(stage: str, chosen: str) -> Content:
 
 
 def _with_curves(seen: RunSnapshot) -> list[str]:
-    """Return the names of the stages that can be shown; in a run of a recipe these are the stages that have begun."""
+    """Returns the names of the stages that the user can choose: those that have begun or, in a run without a recipe,
+    those with curves."""
     return [one.name for one in seen.stages if one.begun] or [one.name for one in seen.curves]
 
 

@@ -1,4 +1,4 @@
-"""Writes the value of an elementwise operator: C text over operands that share loops, in PyTorch's dtype."""
+"""Writes the value of an elementwise operator: C text over operands that share loops, computed in PyTorch's dtype."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from kernel_assistant.generator.lower.shared_loops import sharing_loops
 
 
 def pointwise(context: Context, text: str, values: list[TensorExpr], dtype: str = "", result: str = "") -> TensorExpr:
-    """A tensor whose elements the C text `text` computes from broadcast operands ({0}, {1}, …), each converted to
-    `dtype` (default: the node's). `result` is the dtype of the result if it differs from `dtype`.
+    """Returns the tensor that the C text `text` computes elementwise from broadcast operands ({0}, {1}, …), each
+    converted to `dtype` (default: the node's). `result` is the dtype of the tensor if it differs from `dtype`.
     """
     dtype = dtype or context.node.spec.dtype
     values = sharing_loops(context, values)
@@ -20,13 +20,13 @@ def pointwise(context: Context, text: str, values: list[TensorExpr], dtype: str 
 
 
 def operands(context: Context, dtype: str = "") -> list[TensorExpr]:
-    """The values of the node's first two operands; numbers get the C type of `dtype` (default: the node's)."""
+    """Returns the values of the node's first two operands; numbers get the C type of `dtype` (default: the node's)."""
     ctype = COMPUTE[dtype or context.node.spec.dtype]
     return [context.operand(operand, ctype) for operand in context.node.args[:2]]
 
 
 def beside(values: list[TensorExpr]) -> list[TensorExpr]:
-    """The two operands `values`; if one is a tensor of a half type and the other a number, the number is converted to
-    the tensor's dtype."""
+    """Returns the two operands `values`. If one is a tensor of a half type and the other a number, the number is
+    converted to the tensor's dtype."""
     left, right = values
     return [of_type(left, right.dtype), of_type(right, left.dtype)]

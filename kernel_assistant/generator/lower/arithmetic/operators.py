@@ -71,7 +71,8 @@ def _mul(context: Context) -> TensorExpr:
 
 
 def _div(context: Context) -> TensorExpr:
-    """The quotient of the node's operands, exact or rounded down (rounding mode "floor") or towards zero ("trunc")."""
+    """Lowers `div`: the quotient of the node's operands, exact or rounded down (rounding mode "floor") or towards zero
+    ("trunc")."""
     mode = context.node.kwargs.get("rounding_mode")
     if mode == "floor":
         return _binary(*BINARY["floor_divide"])(context)

@@ -22,7 +22,7 @@ _SIGNED = ("i8", "i16", "i32", "i64")
 
 
 def common_dtype(context: Context, operands: Iterable[Operand]) -> str:
-    """The dtype to which PyTorch promotes these operands of the node."""
+    """Returns the dtype to which PyTorch promotes these operands of the node."""
     dtypes: list[list[str]] = [[], [], []]
     for operand in operands:
         if isinstance(operand, str) and operand.startswith("%"):
@@ -35,7 +35,7 @@ def common_dtype(context: Context, operands: Iterable[Operand]) -> str:
 
 
 def _of_number(number: Operand) -> str:
-    """PyTorch's dtype of a Python number. A size is an integer, even if it is given as text."""
+    """Returns PyTorch's dtype of a Python number. A size is an integer, even if it is given as text."""
     return "b1" if isinstance(number, bool) else "f32" if isinstance(number, float) else "i64"
 
 
@@ -44,15 +44,15 @@ def _category(dtype: str) -> int:
 
 
 def _unless_lower(first: str, other: str) -> str:
-    """`first`, or if `other` has a higher category, the dtype to which both are promoted. So a float16 tensor beside a
-    float number stays float16.
+    """Returns `first`, or the dtype to which both are promoted if `other` has a higher category (truth value, integer,
+    real number). So a float16 tensor beside a float number stays float16.
     """
     return promoted(first, other) if _category(other) > _category(first) else first
 
 
 def promoted(left: str, right: str) -> str:
-    """The dtype of an operation on tensors of dtypes `left` and `right`. A real dtype wins over every integer one,
-    although it may not hold every integer."""
+    """Returns the dtype of an operation on tensors of dtypes `left` and `right`. A real dtype wins over every integer
+    one, although it may not hold every integer."""
     if left == right:
         return left
     low, high = sorted((left, right), key=_category)

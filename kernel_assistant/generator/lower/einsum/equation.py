@@ -22,14 +22,15 @@ class Equation:
     sizes: dict[str, str]
 
     def repeated(self, side: str, shape: tuple[str, ...]) -> list[int]:
-        """The indices of the dimensions in which an operand with the letters `side` and this shape is broadcast."""
+        """Returns the indices of the dimensions in which an operand with the letters `side` and this shape is
+        broadcast."""
         pairs = enumerate(zip(side, shape, strict=True))
         return [dim for dim, (letter, size) in pairs if parse_size(size) == 1 != parse_size(self.sizes[letter])]
 
 
 def read_equation(text: str, shapes: Sequence[tuple[str, ...]], out_shape: tuple[str, ...]) -> Equation | None:
-    """The equation for operands and a result of these shapes. None if the equation has a diagonal (one letter twice in
-    an operand), or sizes that do not match.
+    """Returns the equation for operands and a result of these shapes. Returns None if the equation has a diagonal (one
+    letter twice in an operand), or sizes that do not match.
     """
     inputs, arrow, given = text.replace(" ", "").partition("->")
     spelled = inputs.split(",")
@@ -57,13 +58,14 @@ def _is_spelled(side: str) -> bool:
 
 
 def _unpaired(letters: str) -> str:
-    """The letters of the result if the equation does not state them: those that occur once in it, capitals first."""
+    """Returns the letters of the result if the equation does not state them: those that occur once in it, capitals
+    first."""
     return "".join(letter for letter in sorted(set(letters) - {"."}) if letters.count(letter) == 1)
 
 
 def _sizes(operands: Sequence[tuple[str, tuple[str, ...]]], out: dict[str, str]) -> dict[str, str] | None:
-    """The size of each letter, as the result's shape writes it if the result has the letter. None if operands have
-    different sizes other than 1 for a letter, or if the result has another size."""
+    """Returns the size of each letter, as the result's shape writes it if the result has the letter. Returns None if
+    operands have different sizes other than 1 for a letter, or if the result has another size."""
     sizes: dict[str, str] = {}
     for letter, size in (pair for side, shape in operands for pair in zip(side, shape, strict=True)):
         known = sizes.get(letter, "1")

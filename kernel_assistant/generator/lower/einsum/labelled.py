@@ -24,17 +24,17 @@ class LabelledWriter:
         self._writer, self._sizes = writer, sizes
 
     def squeezed(self, value: Labelled, dims: Sequence[int]) -> Labelled:
-        """`value` without the dimensions with the indices `dims`, which have size 1."""
+        """Returns `value` without the dimensions with the indices `dims`, which have size 1."""
         return self._without("squeeze.dims", value, dims) if dims else value
 
     def summed(self, value: Labelled, kept: Collection[str]) -> Labelled:
-        """`value` summed over all letters that are not in `kept`."""
+        """Returns `value` summed over all letters that are not in `kept`."""
         dims = [dim for dim, letter in enumerate(value.letters) if letter not in kept]
         return self._without("sum.dim_IntList", value, dims) if dims else value
 
     def elementwise(self, values: Sequence[Labelled], order: str, summed: str) -> Labelled:
-        """The elementwise product of values, summed over the letters `summed`. The letters of the result are `order`,
-        in this order.
+        """Returns the elementwise product of values, summed over the letters `summed`. The letters of the result are
+        `order`, in this order.
         """
         letters = order + summed
         factors = [self._spread(value, letters) for value in values]
@@ -45,14 +45,15 @@ class LabelledWriter:
         return self.summed(Labelled(terms, letters), order)
 
     def product(self, values: Sequence[Labelled], order: str) -> Labelled:
-        """The matrix product of two values, as an `einsum`. The letters of the result are `order`, in this order."""
+        """Returns the matrix product of two values, as an `einsum`. The letters of the result are `order`, in this
+        order."""
         text = f"{','.join(value.letters for value in values)}->{order}"
         operands: list[Operand] = [value.operand for value in values]
         return self._added(order, "einsum", text, operands)  # type: ignore[arg-type]
 
     def _spread(self, value: Labelled, letters: str) -> Operand:
-        """`value` in a shape that broadcasts against the letters `letters`: its dimensions in their order, with size 1
-        for each missing letter behind the first of them.
+        """Returns `value` in a shape that broadcasts against the letters `letters`: its dimensions in their order, with
+        size 1 for each missing letter behind the first of them.
         """
         order = picked(letters, value.letters)
         if order != value.letters:
@@ -77,5 +78,5 @@ class LabelledWriter:
 
 
 def picked(order: str, letters: Collection[str]) -> str:
-    """The characters of `order` that are in `letters`, in the order in which `order` has them."""
+    """Returns the characters of `order` that are in `letters`, in the order in which `order` has them."""
     return "".join(letter for letter in order if letter in letters)

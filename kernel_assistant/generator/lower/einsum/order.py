@@ -29,7 +29,8 @@ _Operand = tuple[Tree, frozenset[str]]
 
 
 def best_order(sides: Sequence[frozenset[str]], out: frozenset[str], counts: Mapping[str, int]) -> Tree:
-    """The cheapest order in which to multiply operands with the letters `sides`; `counts` has the letters' sizes."""
+    """Returns the cheapest order in which to multiply operands with the letters `sides` to a result with the letters
+    `out`, as a tree of steps. `counts` has the size of each letter."""
     return _cheapest(tuple(enumerate(sides)), out, counts)[1]
 
 
@@ -64,7 +65,7 @@ def _step(
 
 
 def count(letters: Iterable[str], counts: Mapping[str, int]) -> int:
-    """The number of elements of a value with these letters."""
+    """Returns the number of elements of a value with these letters."""
     total = 1
     for letter in letters:
         total *= counts[letter]

@@ -17,8 +17,8 @@ _FLOATS = frozenset(("f64", "f32", "bf16", "f16"))
 
 
 def einsum_in_steps(writer: NodeWriter) -> list[Node]:
-    """The nodes that replace an `einsum`. Returns the node itself if its equation already is one matrix product, or if
-    it has a diagonal, integers, or operands of several dtypes."""
+    """Returns the nodes that replace an `einsum`. Returns the node itself if its equation already is one matrix
+    product, or if it has a diagonal, integers, or operands of several dtypes."""
     node, operands = writer.node, writer.argument(1, "tensors")
     if not isinstance(node.args[0], str) or not isinstance(operands, list):
         return [node]
@@ -58,14 +58,14 @@ class _Steps:
         return isinstance(self._tree, Contraction) and len(self._values) == 2 and self._is_product(self._tree)
 
     def nodes(self) -> list[Node]:
-        """All nodes; the last one computes the result."""
+        """Returns all nodes that replace the `einsum`; the last one computes its result."""
         value = self._value(self._tree, self._out)
         if value.letters == self._out and self._writer.nodes:
             return self._writer.ended(str(value.operand))
         return self._writer.end("permute", value.operand, [value.letters.index(letter) for letter in self._out])
 
     def _value(self, tree: Tree, order: str) -> Labelled:
-        """The result of `tree`: an operand, unchanged, or the result of a step with its letters in the order
+        """Returns the result of `tree`: an operand, unchanged, or the result of a step with its letters in the order
         `order`."""
         if isinstance(tree, int):
             return self._values[tree]
@@ -76,8 +76,8 @@ class _Steps:
         return self._labelled.elementwise(sides, order, summed)
 
     def _factors(self, step: Contraction, order: str, summed: str) -> list[Labelled]:
-        """Both factors of a matrix product. A factor that is itself computed by a step gets the order of dimensions in
-        which the library reads it; if possible, the last dimension of its largest operand stays last."""
+        """Returns both factors of a matrix product. A factor that is itself computed by a step gets the order of
+        dimensions in which the library reads it; if possible, the last dimension of its largest operand stays last."""
         shared = self._letters(step.left) & self._letters(step.right)
         factors = []
         for side in (step.left, step.right):
@@ -96,7 +96,7 @@ class _Steps:
         return frozenset(self._values[tree].letters) if isinstance(tree, int) else tree.letters
 
     def _largest(self, tree: Tree) -> Labelled:
-        """The operand with the most elements among all operands of `tree`."""
+        """Returns the operand with the most elements among all operands of `tree`."""
         if isinstance(tree, int):
             return self._values[tree]
         return max(map(self._largest, (tree.left, tree.right)), key=lambda value: count(value.letters, self._counts))

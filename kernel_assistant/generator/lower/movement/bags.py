@@ -1,5 +1,6 @@
-"""EmbeddingBag over bags of equal length, as for a matrix of indices: each result is a reduction over the table's rows
-whose indices are in the bag. If the lengths depend on the values in `offsets`, the operator is left to PyTorch.
+"""Lowers EmbeddingBag over bags of equal length, as for a matrix of indices: each result is a reduction over the
+table's rows whose indices are in the bag. If the lengths depend on the values in `offsets`, the operator is left to
+PyTorch.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ SUM, MEAN, MAX = range(3)
 
 
 def _embedding_bag(context: Context) -> tuple[TensorExpr, ...]:
-    """The operator with the arguments (weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights,
-    include_last_offset, padding_idx). Returns only the first of its results.
+    """Lowers EmbeddingBag with the arguments (weight, indices, offsets, scale_grad_by_freq, mode, sparse,
+    per_sample_weights, include_last_offset, padding_idx). Returns only the first of its results.
     """
     node, length = context.node, _length(context)
     table, index = context.value(node.args[0]), index_value(context, node.args[1])
@@ -61,7 +62,7 @@ def _pooled(mode: object, rows: Expr, members: Axes, counts: Expr | None, length
 
 
 def _length(context: Context) -> Size:
-    """The number of rows in each bag. Raises Unsupported unless the graph computes the offsets as 0, n, 2n, …."""
+    """Returns the number of rows in each bag. Raises Unsupported unless the offsets are computed as 0, n, 2n, …."""
     operand = str(context.node.args[2])
     made = next((node for node in context.graph.nodes if f"%{node.name}" == operand), None)
     step = None if made is None else _step(made)
@@ -71,14 +72,14 @@ def _length(context: Context) -> Size:
 
 
 def _step(node: Node) -> Operand:
-    """The n of a node that computes the offsets 0, n, 2n, … with `arange`; None for any other node."""
+    """Returns the n of a node that computes the offsets 0, n, 2n, … with `arange`; None for any other node."""
     if not node.op.startswith("arange.start") or node.args[0] != 0:
         return None
     return node.args[2] if len(node.args) > 2 else 1
 
 
 def _padding(context: Context, table: TensorExpr) -> Expr | None:
-    """The index whose rows are left out (`padding_idx`); None if there is none."""
+    """Returns `padding_idx`, the index that marks rows to be left out; None if there is none."""
     given, rows = context.argument(8, "padding_idx"), dim_size(table.dims[0])
     if not isinstance(given, int) or (given < 0 and context.node.op.startswith("_")):
         return None

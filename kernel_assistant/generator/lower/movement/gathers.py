@@ -1,5 +1,5 @@
-"""Operators that read at positions given by a tensor: embedding, index_select, gather, indexing by integer tensors,
-one_hot.
+"""Lowers operators that read at positions given by a tensor: embedding, index_select, gather, indexing by integer
+tensors, one_hot.
 
 A negative index counts from the end. An index outside the dimension is an error in PyTorch; here it reads the nearest
 element that exists, and `one_hot` gives a row of zeros.
@@ -22,7 +22,7 @@ Lowering = Callable[[Context], TensorExpr | tuple[TensorExpr, ...]]
 
 
 def index_value(context: Context, operand: Operand) -> TensorExpr:
-    """An operand as a tensor of integer indices. Raises Unsupported if it has another dtype."""
+    """Returns an operand as a tensor of integer indices. Raises Unsupported if it has another dtype."""
     value = context.value(operand)
     if value.dtype not in ("i64", "i32", "i16", "i8", "u8"):
         raise Unsupported(f"{context.node.op} with indices of {value.dtype}")
@@ -30,15 +30,15 @@ def index_value(context: Context, operand: Operand) -> TensorExpr:
 
 
 def _existing(index: Expr, size: Size) -> Expr:
-    """The position that `index` selects in a dimension of `size` elements. Negative indices count from the end; a
-    position outside the dimension becomes the nearest one inside.
+    """Returns the position that `index` selects in a dimension of `size` elements. Negative indices count from the end;
+    a position outside the dimension becomes the nearest one inside.
     """
     wrapped = integer("({0} < 0 ? {0} + {1} : {0})", index, whole(size))
     return integer("ka_clamp({0}, 0, {1} - 1)", wrapped, whole(size))
 
 
 def at_index(value: TensorExpr, dim: int, index: Expr) -> Expr:
-    """`value` at the index `index` of its dimension `dim`; its other dimensions are unchanged."""
+    """Returns `value` at the index `index` of its dimension `dim`; its other dimensions are unchanged."""
     axes = value.dims[dim]
     return move(value.expr, axes, Position(term=_existing(index, dim_size(axes)))) if axes else value.expr
 
@@ -57,7 +57,7 @@ def _index_select(context: Context) -> TensorExpr:
 
 
 def _tensor_index(context: Context) -> TensorExpr:
-    """Indexing by integer tensors in one or more neighbouring dimensions, such as x[:, i, j]."""
+    """Lowers indexing by integer tensors in one or more neighbouring dimensions, such as x[:, i, j]."""
     value, items = context.value(context.node.args[0]), context.node.args[1]
     indexed = [dim for dim, item in enumerate(items) if item is not None] if isinstance(items, list) else []
     if not isinstance(items, list) or not indexed or indexed != list(range(indexed[0], indexed[-1] + 1)):

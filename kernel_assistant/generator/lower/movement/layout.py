@@ -1,4 +1,4 @@
-"""Operators that move elements to other positions: joining, padding, rolling."""
+"""Lowers operators that move elements to other positions: joining, padding, rolling."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def new_axes(size: Size) -> Axes:
 
 
 def along(axes: Axes, offset: Size = 0) -> Expr:
-    """The position along `axes`, plus `offset`, as an expression."""
+    """Returns the position along `axes`, plus `offset`, as an expression."""
     return iota(axes_index(axes), offset)
 
 
 def tensors(context: Context) -> list[TensorExpr]:
-    """The tensors in the list that is the node's first argument."""
+    """Returns the tensors in the list that is the node's first argument."""
     items = context.node.args[0]
     return [context.value(item) for item in items] if isinstance(items, list) else []
 
@@ -90,8 +90,8 @@ def _empty(value: TensorExpr) -> bool:
 
 
 def _choice(parts: Sequence[tuple[Expr, Expr]]) -> Expr:
-    """The value of the first (condition, value) pair whose condition is true; that of the last pair if no other is
-    true."""
+    """Returns the value of the first (condition, value) pair whose condition is true; that of the last pair if no other
+    is true."""
     chosen = parts[-1][1]
     for guard, expr in reversed(parts[:-1]):
         chosen = select(guard, expr, chosen)
@@ -99,8 +99,8 @@ def _choice(parts: Sequence[tuple[Expr, Expr]]) -> Expr:
 
 
 def _aligned(context: Context, values: list[TensorExpr], dim: int | None) -> tuple[list[TensorExpr], tuple[Axes, ...]]:
-    """Returns the values, such that they share their loops in all dimensions except `dim`, and the axes of the shared
-    dimensions, with () at index `dim`.
+    """Makes the values share their loops in all dimensions except `dim` (None: in all). Returns the values, and the
+    axes of the shared dimensions, with () at index `dim`.
 
     If one loop is used for different dimensions of the values, each value gets new loops.
     """
@@ -143,8 +143,8 @@ def _stack(context: Context) -> TensorExpr:
 
 
 def _pieces(context: Context, values: list[TensorExpr], dims: tuple[Axes, ...], dim: int) -> Pieces | None:
-    """The pieces of a `cat` of gathers of equal sizes, each written by a store of its own: a single store would read
-    all gathers for each element. None for any other `cat`."""
+    """Returns the joined values of a `cat` of gathers of equal sizes, so that each is written by a store of its own: a
+    single store would read all gathers for each element. Returns None for any other `cat`."""
     sizes = [dim_size(value.dims[dim]) for value in values]
     if not _may_be_apart(context, len(values)) or any(size != sizes[0] for size in sizes) or sizes[0] == 1:
         return None
@@ -217,7 +217,8 @@ OUTSIDE = {
 
 def pad(context: Context, value: TensorExpr, amounts: list[int], mode: str, fill: Operand) -> TensorExpr:
     """Pads `value`. `amounts` are (before, after) of the last dimension, of the one before it, and so on; negative
-    amounts cut elements off.
+    amounts cut elements off. `mode` is constant, reflect, replicate or circular; `fill` is the value of new elements
+    for constant.
     """
     expr, dims = value.expr, list(value.dims)
     guards: Expr | None = None
@@ -286,7 +287,7 @@ def _unbind(context: Context) -> tuple[TensorExpr, ...]:
 
 
 def _slice_scatter(context: Context) -> TensorExpr:
-    """A tensor of which one slice is replaced by another tensor."""
+    """Lowers `slice_scatter` and `select_scatter`: a tensor in which another tensor replaces one slice."""
     base, part = (context.value(context.node.args[index]) for index in (0, 1))
     selected = context.node.op.startswith("select")
     index = dimension(context, context.argument(2, "dim", 0), len(base.dims))
@@ -308,9 +309,7 @@ def _slice_scatter(context: Context) -> TensorExpr:
 
 
 def _copy(context: Context) -> TensorExpr:
-    """The value that `copy_` and `fill_` write: the source, broadcast to the shape of the target and converted to its
-    dtype.
-    """
+    """Lowers `copy` and `fill`: the source, broadcast to the shape of the target and converted to its dtype."""
     source = context.operand(context.node.args[1], COMPUTE[context.node.spec.dtype])
     missing = len(context.node.spec.shape) - len(source.dims)
     return context.result(cast(source.expr, COMPUTE[context.node.spec.dtype]), (*((),) * missing, *source.dims))
@@ -323,7 +322,8 @@ JOINING: dict[str, Lowering] = {
     "fill": _copy,
     "pad": _pad,
     "constant_pad_nd": _constant_pad,
-    **{f"{mode}ion_pad{n}d": _other_pad(mode) for mode in ("reflect", "replicat") for n in (1, 2, 3)},
+    **{f"reflection_pad{n}d": _other_pad("reflect") for n in (1, 2, 3)},
+    **{f"replication_pad{n}d": _other_pad("replicate") for n in (1, 2, 3)},
     "roll": _roll,
     "unbind": _unbind,
     "select_scatter": _slice_scatter,

@@ -70,7 +70,8 @@ def _diag_embed(context: Context) -> TensorExpr:
 
 
 def _embedded(context: Context, value: TensorExpr, offset: int) -> TensorExpr:
-    """For each row of `value`, a matrix that has the row on its diagonal number `offset` and zeros elsewhere."""
+    """Returns for each row of `value` a matrix that has the row on its diagonal number `offset` (0: the main one, above
+    0: further right) and zeros elsewhere."""
     rows, columns = (new_axes(parse_size(size)) for size in context.node.spec.shape[-2:])
     size = dim_size(value.dims[-1])
     line = condition("({0} == {1})", along(columns), along(rows, offset))

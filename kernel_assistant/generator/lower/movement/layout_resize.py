@@ -19,8 +19,8 @@ Lowering = Callable[[Context], TensorExpr]
 
 
 def _sizes(context: Context, value: TensorExpr, dims: int) -> list[tuple[int, int, int]]:
-    """(dimension, input size, output size) for each of the last `dims` dimensions, which are resized. Raises
-    Unsupported if one depends on free dimensions."""
+    """Returns (dimension, input size, output size) for each of the last `dims` dimensions, which are resized. Raises
+    Unsupported if a size depends on free dimensions."""
     sizes = []
     for dim in range(len(value.dims) - dims, len(value.dims)):
         old, new = dim_size(value.dims[dim]), parse_size(context.node.spec.shape[dim])
@@ -31,7 +31,7 @@ def _sizes(context: Context, value: TensorExpr, dims: int) -> list[tuple[int, in
 
 
 def _factors(operand: Operand, dims: int) -> list[float | None]:
-    """The scale factor for each of `dims` dimensions; None for a dimension for which the node gives none."""
+    """Returns the scale factor for each of `dims` dimensions; None for a dimension for which the node gives none."""
     items = operand if isinstance(operand, list) else [operand] * dims
     return [float(item) if isinstance(item, int | float) else None for item in items]
 
@@ -85,7 +85,8 @@ def _linear(dims: int) -> Lowering:
 
 
 def _linear_at(axes: Axes, old: int, new: int, factor: float | None, corners: bool) -> Expr:
-    """The position in the input, a real number from 0 on, from which the output at position `axes` is interpolated."""
+    """Returns the position in the input, a real number from 0 on, from which the output at position `axes` is
+    interpolated."""
     if corners:
         scale = (old - 1) / (new - 1) if new > 1 else 0.0
         return _real("((float){0} * {1})", along(axes), Const("float", scale))

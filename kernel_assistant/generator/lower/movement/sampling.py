@@ -24,8 +24,8 @@ ZEROS, BORDER, REFLECTION = range(3)
 
 
 def _affine_grid(context: Context) -> TensorExpr:
-    """theta [N, D, D + 1], size [N, C, …] → grid [N, …, D]. The last of the D numbers is the position along the first
-    spatial dimension.
+    """Lowers affine_grid: theta [N, D, D + 1], size [N, C, …] → grid [N, …, D]. The last of the D numbers is the
+    position along the first spatial dimension.
     """
     theta, corners = context.value(context.node.args[0]), bool(context.argument(2, "align_corners", False))
     ctype = COMPUTE[context.node.spec.dtype]
@@ -42,8 +42,8 @@ def _column(theta: TensorExpr, column: int) -> Expr:
 
 
 def _base(axes: Axes, ctype: str, corners: bool) -> Expr:
-    """The positions of a dimension's elements, scaled to -1 … 1: with `corners` the first element is at -1 and the last
-    at 1, otherwise these are the outer edges of the two elements.
+    """Returns the positions of a dimension's elements, scaled to -1 … 1. With `corners` the first element is at -1 and
+    the last at 1; without, -1 and 1 are the outer edges of the two elements.
     """
     size = dim_size(axes)
     if not isinstance(size, int):
@@ -53,8 +53,8 @@ def _base(axes: Axes, ctype: str, corners: bool) -> Expr:
 
 
 def _grid_sample(context: Context) -> TensorExpr:
-    """The operator with the arguments (input [N, C, …], grid [N, …, D], interpolation_mode, padding_mode,
-    align_corners).
+    """Lowers grid_sample with the arguments (input [N, C, …], grid [N, …, D], interpolation_mode, padding_mode,
+    align_corners). Raises Unsupported for bicubic interpolation.
     """
     image, grid = context.value(context.node.args[0]), context.value(context.node.args[1])
     mode, padding = (context.argument(position, "") for position in (2, 3))
@@ -90,8 +90,8 @@ def _place(given: Expr, size: Size, padding: int, corners: bool) -> Expr:
 
 
 def _reflected(position: Expr, size: int, corners: bool) -> Expr:
-    """The position, reflected until it is inside the image: at the centres of the outer elements with `corners`, at
-    their outer edges without.
+    """Reflects the position until it is inside the image: at the centres of the outer elements with `corners`, at their
+    outer edges without.
     """
     ctype = position.ctype
     span, low = (size - 1, 0.0) if corners else (size, -0.5)
@@ -106,13 +106,13 @@ def _reflected(position: Expr, size: int, corners: bool) -> Expr:
 
 
 def _nearest(value: Expr, dims: Sequence[Axes], positions: Sequence[Expr]) -> Expr:
-    """The element at the nearest position; halfway between two elements, the one with the even index."""
+    """Returns the element at the nearest position; halfway between two elements, the one with the even index."""
     rounded = [integer("(int64_t)ka_round({0})", position) for position in positions]
     return _element(value, dims, rounded)
 
 
 def _mixed(value: Expr, dims: Sequence[Axes], positions: Sequence[Expr]) -> Expr:
-    """The linear interpolation of the elements around the position, two along each dimension."""
+    """Returns the linear interpolation of the elements around the position, two along each dimension."""
     ctype = value.ctype
     below = [Op(position.ctype, "ka_floor({0})", (position,)) for position in positions]
     first = [integer("(int64_t){0}", whole) for whole in below]
@@ -134,7 +134,7 @@ def _mixed(value: Expr, dims: Sequence[Axes], positions: Sequence[Expr]) -> Expr
 
 
 def _element(value: Expr, dims: Sequence[Axes], positions: Sequence[Expr]) -> Expr:
-    """The value at integer positions, zero outside the image."""
+    """Returns the element of `value` at integer positions, one for each of `dims`; 0 outside the image."""
     guard: Expr | None = None
     for axes, position in zip(dims, positions, strict=True):
         inside = within(position, dim_size(axes))

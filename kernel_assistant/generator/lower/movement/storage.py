@@ -1,5 +1,5 @@
-"""Operators that depend on memory layout: `as_strided`, which reads a storage at given strides, and `unfold_backward`,
-which writes windows back to the positions from which `unfold` took them.
+"""Lowers operators that depend on memory layout: `as_strided`, which reads a storage at given strides, and
+`unfold_backward`, which writes windows back to the positions from which `unfold` took them.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def _sizes(operand: Operand) -> list[Size]:
 
 
 def _check_reach(context: Context, spec: TensorSpec, shape: list[Size], strides: list[Size], offset: Size) -> None:
-    """Raises Unsupported if a position is outside the operand, at the sizes of the graph or at two other choices of its
-    free dimensions.
+    """Raises Unsupported if `as_strided` would read outside its operand, at the sizes of the graph or at two other
+    choices of its free dimensions (sizes that only a call determines).
     """
     sizes = [parse_size(size) for size in spec.shape]
     own = [parse_size(stride) for stride in spec.strides] if spec.strides is not None else contiguous(sizes)
@@ -53,13 +53,15 @@ def _check_reach(context: Context, spec: TensorSpec, shape: list[Size], strides:
 
 
 def _reach(shape: Sequence[Size], strides: Sequence[Size], dims: dict[str, int]) -> int:
-    """The distance from the first to the last element in memory, counted in elements, at the free dimensions `dims`."""
+    """Returns the distance from the first to the last element in memory, counted in elements, at the free dimensions
+    `dims`."""
     pairs = [(size_value(size, dims), size_value(stride, dims)) for size, stride in zip(shape, strides, strict=True)]
     return sum((size - 1) * stride for size, stride in pairs)
 
 
 def _unfold_backward(context: Context) -> TensorExpr:
-    """Writes windows back to their positions, with zeros between them. Raises Unsupported if windows overlap."""
+    """Lowers `unfold_backward`: writes windows back to their positions, with zeros between them. Raises Unsupported if
+    windows overlap."""
     value = context.value(context.node.args[0])
     dim, size, step = context.node.args[2:5]
     if not isinstance(size, int) or not isinstance(step, int):

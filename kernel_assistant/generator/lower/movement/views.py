@@ -30,7 +30,8 @@ Lowering = Callable[[Context], TensorExpr | tuple[TensorExpr, ...]]
 
 
 def dimension(context: Context, operand: Operand, rank: int) -> int:
-    """The index 0 … rank - 1 of a dimension that may be given as a negative number."""
+    """Returns the index 0 … rank - 1 of a dimension that may be given as a negative number. Raises Unsupported if it is
+    no integer."""
     if not isinstance(operand, int):
         raise Unsupported(f"{context.node.op}: dimension {operand!r}")
     return operand % max(rank, 1)
@@ -144,8 +145,8 @@ def _flip(context: Context) -> TensorExpr:
 
 
 def _flipped_scan(expr: Expr, axis: Axis, new: Axis) -> Expr | None:
-    """The flip of the scan `expr` along `axis`, as a scan in the other direction along `new`; None if `expr` is no scan
-    along `axis`."""
+    """Returns the flip of the scan `expr` (such as cumsum) along `axis`, as a scan in the other direction along the
+    axis `new`; None if `expr` is no scan along `axis`."""
     if not isinstance(expr, PrefixScan) or resolve((expr.axis,)) != (axis,):
         return None
     arg = move(expr.arg, (axis,), Position({new: -1}, add(axis.size, -1)))
@@ -153,7 +154,7 @@ def _flipped_scan(expr: Expr, axis: Axis, new: Axis) -> Expr | None:
 
 
 def _parts(context: Context) -> tuple[TensorExpr, ...]:
-    """The results of `split` and `chunk`: slices, each of which begins where the previous one ends."""
+    """Lowers `split` and `chunk`: slices, each of which begins where the previous one ends."""
     node, value = context.node, context.value(context.node.args[0])
     dim = dimension(context, context.argument(2, "dim", 0), len(value.dims))
     whole = dim_size(value.dims[dim])
@@ -170,8 +171,8 @@ def _parts(context: Context) -> tuple[TensorExpr, ...]:
 
 
 def _sizes_of_parts(context: Context, dim: int, whole: Size, last: int) -> list[Size]:
-    """The sizes of the results of `split` or `chunk`. If the size `whole` of the dimension is symbolic, the number of
-    results is not known, and the list has the sizes of results 0 to `last`.
+    """Returns the sizes of the results of `split` or `chunk`. If the size `whole` of the dimension is symbolic, the
+    number of results is not known, and the list has the sizes of results 0 to `last`.
     """
     node, given = context.node, context.node.args[1]
     if isinstance(given, list):
@@ -196,8 +197,8 @@ def _glu(context: Context) -> TensorExpr:
 
 
 def exclusive_scan(context: Context, values: list[TensorExpr], dim: int) -> TensorExpr | None:
-    """The exclusive scan that is equal to a `cat` of the neutral element and a scan of all elements but the last; None
-    for any other `cat`.
+    """Returns the exclusive scan (cumsum or cumprod without the element itself) that equals a `cat` of the neutral
+    element and a scan of all elements but the last; None for any other `cat`.
     """
     if len(values) != 2 or not isinstance(values[1].expr, PrefixScan) or not isinstance(values[0].expr, Const):
         return None

@@ -22,5 +22,6 @@ def emit_scan_across(nest: LoopNest, schedule: Schedule) -> KernelSource:
 
 
 def _turned(nest: LoopNest) -> LoopNest:
-    """The nest with its outer loops, which count the rows, as its inner loops."""
+    """Returns a copy of the nest whose outer loops, which count the rows, are its inner loops, so that a writer for
+    columns handles each row as a column."""
     return replace(nest, outer=[], inner=nest.outer)

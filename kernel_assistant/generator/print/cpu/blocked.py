@@ -1,5 +1,5 @@
-"""Writes elementwise nests in which loads and stores are contiguous along different loops for the CPU. The nest runs
-over square tiles, so that both stay in the L1 cache.
+"""Writes CPU kernels for elementwise loop nests whose loads and stores are contiguous along different loops, as in a
+transposition. The loops run over square tiles, so that the cache lines of both stay in the L1 cache.
 """
 
 from __future__ import annotations

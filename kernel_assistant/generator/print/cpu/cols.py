@@ -43,8 +43,9 @@ def emit_cols(nest: LoopNest, schedule: Schedule) -> KernelSource:
 
 
 def scope_loop(body: StatementWriter, scope: list[Expr], tile: int, read: list[Expr] | None = None) -> None:
-    """Writes a loop over the tile's columns that computes the values `scope`, which do not vary along R. Those in
-    `read` (by default all that are read outside of `scope`) are stored in arrays of `tile` elements.
+    """Writes a loop over the tile's columns that computes the values `scope`, which do not vary along the reduced loop
+    R. Those in `read` (by default all that are read outside of `scope`) are stored in arrays of `tile` elements, which
+    are registered in `body`.
     """
     if not scope:
         return
@@ -69,8 +70,8 @@ def open_columns(body: StatementWriter) -> StatementWriter:
 
 
 def reduce_rows(body: StatementWriter, part: Pass, tile: int, first: str = "0", last: str = "R") -> None:
-    """Writes one pass of reductions over the rows [first, last). The arrays total_r… hold the totals afterwards, one
-    element for each column of the tile."""
+    """Writes one pass of reductions over the rows [first, last) of the reduced loop R; both are C texts. The arrays
+    total_r… hold the totals afterwards, one element for each column of the tile."""
     unit, nest = body.unit, body.nest
     names = {id(reduce): nest.result(reduce) for reduce in part.reduces}
     for reduce in part.reduces:
@@ -108,7 +109,7 @@ def round_totals(body: StatementWriter, part: Pass, tile: int) -> None:
 
 
 def _of_the_row(nest: LoopNest, exprs: list[Expr]) -> list[Expr]:
-    """The expressions that have the same value in all columns, such as the index of a gathered row."""
+    """Returns the expressions that have the same value in all columns, such as the index of a gathered row."""
     own = {id(expr) for expr in exprs}
     steady: dict[int, Expr] = {}
     for expr in exprs:
@@ -121,8 +122,8 @@ def _of_the_row(nest: LoopNest, exprs: list[Expr]) -> list[Expr]:
 
 
 def store_rows(body: StatementWriter, part: Pass, tile: int, nt: int, first: str = "0", last: str = "R") -> None:
-    """Writes the pass over the rows [first, last) that stores the outputs that vary along R; with `nt`, by streaming
-    stores."""
+    """Writes the pass over the rows [first, last), two C texts, that computes and stores the outputs that vary along
+    the reduced loop R. With `nt`, streaming stores bypass the cache where outputs are contiguous."""
     unit, nest = body.unit, body.nest
     through = streamed(nest, part, nest.inner, nt)
     unit.open(f"for (int64_t q = {first}; q < {last}; ++q)")
@@ -142,7 +143,7 @@ def store_rows(body: StatementWriter, part: Pass, tile: int, nt: int, first: str
 
 
 def store_outside(body: StatementWriter, plan: Passes) -> None:
-    """Writes the stores of the outputs that do not vary along R."""
+    """Writes the stores of the outputs that do not vary along the reduced loop R."""
     if plan.stores:
         inner = open_columns(body)
         stores(inner, plan.stores, (body.nest.inner, "i"))

@@ -42,9 +42,9 @@ class _ColumnChunks:
         unit.add(f"const int64_t chunks = (R + {self.chunk - 1}) / {self.chunk};")
 
     def open(self, tasks: str, outer: str, targets: list[Expr]) -> StatementWriter:
-        """Begins the loop over `tasks`, each of which handles a tile of columns in row group `outer`. Writes the
-        computation of the values that do not vary along R and that `targets` need; returns the writer of the loop's
-        body.
+        """Begins the parallel loop over the tasks, each of which handles a tile of columns. `tasks` is C text of their
+        number, `outer` of a task's position along the outer loops. Writes the computation of those values that
+        `targets` need and that do not vary along the reduced loop R. Returns the writer of the loop's body.
         """
         unit, nest = self.unit, self.nest
         parallel(unit, "O * R * I")

@@ -37,7 +37,7 @@ def identity(expr: Reduce | PrefixScan) -> str:
 
 
 def total_type(reduce: Reduce) -> str:
-    """The C type of a reduction's running total: double for sums and products of floats."""
+    """Returns the C type of a reduction's running total: double for sums and products of floats."""
     return "double" if reduce.kind in ("sum", "prod") and reduce.ctype == "float" else reduce.ctype
 
 
@@ -60,7 +60,7 @@ def parallel(unit: KernelSource, work: str) -> None:
 
 
 def loads(unit: KernelSource, nest: LoopNest, *loops: tuple[list[Axis], str]) -> dict[int, str]:
-    """The C text of every load, by the `id` of its access. `loops` gives the position, as pairs of axes and the
+    """Returns the C text of every load, by the `id` of its access. `loops` gives the position, as pairs of axes and the
     variable that counts along them.
     """
     texts = {}
@@ -86,13 +86,15 @@ def stores(
 
 
 def streamed(nest: LoopNest, part: Pass, axes: list[Axis], nt: int) -> list[Access]:
-    """The stores of a pass that bypass the cache: with `nt`, those that are contiguous along `axes`; otherwise none."""
+    """Returns the stores of a pass that bypass the cache: with `nt`, those that are contiguous along `axes`; otherwise
+    none."""
     return [access for access, _ in part.stores if nt and access.linear(axes) == 1]
 
 
 def reduce_loop(body: StatementWriter, part: Pass, lanes: int, keep: dict[int, str], walk: Walk) -> None:
-    """Writes one pass of reductions along `walk`, with `lanes` partial results each. The variables total_r… hold the
-    totals afterwards."""
+    """Writes one pass that computes the reductions of `part` along the loop `walk`, each with `lanes` partial results
+    (SIMD lanes). The variables total_r… hold the totals afterwards. `keep` has the names of the row buffers for values
+    that several passes read, by the `id` of the expression."""
     unit, nest = body.unit, body.nest
     begin, end = walk.limits
     pieces = walk.pieces(CHUNK)
@@ -172,8 +174,8 @@ def _take_kept(inner: StatementWriter, part: Pass, keep: dict[int, str]) -> None
 
 
 def take_totals(body: StatementWriter, part: Pass) -> None:
-    """Writes the conversion of the totals of `reduce_loop` to the results' C types, and registers these variables in
-    `body`."""
+    """Writes the conversion of the totals of `reduce_loop` to the results' C types, and registers the converted
+    variables in `body`, so that later statements read them."""
     for reduce in part.reduces:
         name = body.nest.result(reduce)
         body.unit.add(f"const {reduce.ctype} {name} = ({reduce.ctype})total_{name};")
@@ -181,8 +183,9 @@ def take_totals(body: StatementWriter, part: Pass) -> None:
 
 
 def store_loop(body: StatementWriter, part: Pass, nt: int, keep: dict[int, str], walk: Walk) -> None:
-    """Writes the last pass, which computes and stores the outputs along `walk`. With `nt`, contiguous outputs are
-    collected in a small array, which is then written with streaming stores."""
+    """Writes the last pass, which computes and stores the outputs along the loop `walk`. With `nt`, contiguous outputs
+    are collected in a small array, which is then written with streaming stores. `keep` has the names of the row buffers
+    with values of earlier passes, by the `id` of the expression."""
     unit, nest, tile = body.unit, body.nest, 512
     begin, end = walk.limits
     inner = body.inner()

@@ -37,7 +37,8 @@ ROW_BY_ROW = '__attribute__((optimize("no-loop-unroll-and-jam"))) '
 
 
 def form_fits(nest: LoopNest, form: str) -> bool:
-    """Whether a schedule's form, for the CPU or CUDA, can be used for the family of the nest."""
+    """Whether kernels of a schedule's `form`, such as `rows/reg`, compute loop nests of the family of `nest`:
+    pointwise, rows, cols, scan or window. Both targets use this."""
     family, _, kind = form.partition("/")
     if family != nest.family:
         return False

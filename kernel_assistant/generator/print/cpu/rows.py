@@ -66,8 +66,9 @@ def _worth_keeping(nest: LoopNest) -> Callable[[Expr], bool]:
 
 
 def _buffers(unit: KernelSource, nest: LoopNest, plan: Passes) -> dict[int, str]:
-    """Declares row buffers for the kept values on the stack; if a row is too long, one value is kept in the row of a
-    float32 output. Returns the buffers' names by the `id` of the expression. Raises Unsupported if neither is possible.
+    """Declares row buffers on the stack for the values that later passes read again. If a row is too long, the row of a
+    float32 output serves as the buffer of a single such value. Returns the buffers' names by the `id` of the
+    expression. Raises Unsupported if neither is possible.
     """
     size = nest.size(nest.reduced)
     if not plan.kept:

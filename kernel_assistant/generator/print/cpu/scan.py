@@ -22,7 +22,7 @@ from kernel_assistant.generator.print.render import KernelSource, StatementWrite
 
 
 def before_scans(part: Pass, scans: list[PrefixScan]) -> list[Expr]:
-    """The expressions of the last pass from which the arguments of the scans are computed, in order."""
+    """Returns the expressions of the last pass from which the arguments of the scans are computed, in order."""
     wanted = {id(scan.arg) for scan in scans}
     for expr in reversed(part.body):
         if id(expr) in wanted and not isinstance(expr, PrefixScan):
@@ -31,7 +31,7 @@ def before_scans(part: Pass, scans: list[PrefixScan]) -> list[Expr]:
 
 
 def after_scans(part: Pass, scans: list[PrefixScan]) -> list[Expr]:
-    """The expressions of the last pass from which the outputs are computed, without the scans, in order."""
+    """Returns the expressions of the last pass from which the outputs are computed, without the scans, in order."""
     wanted = {id(output.expr) for _, output in part.stores}
     for expr in reversed(part.body):
         if id(expr) in wanted and not isinstance(expr, PrefixScan):
@@ -52,7 +52,8 @@ def carry_type(scan: PrefixScan) -> str:
 
 
 def step(scan: PrefixScan, carry: str, value: str) -> str:
-    """C text of the scan's running value after the element `value`, if it is `carry` before."""
+    """Returns C text of the scan's running value behind an element: `carry` is C text of the running value before the
+    element, `value` of the element."""
     if scan.kind in ("sum", "prod"):
         return f"{carry} {'*' if scan.kind == 'prod' else '+'} {value}"
     return f"ka_{scan.kind}({carry}, ({carry_type(scan)}){value})"

@@ -34,7 +34,7 @@ def emit_scan_cols(nest: LoopNest, schedule: Schedule) -> tuple[KernelSource, tu
 
 
 def emit_scan_whole(nest: LoopNest, tile: int) -> KernelSource:
-    """The kernel of scans of columns that are not divided into chunks."""
+    """Returns the kernel of scans of columns that are not divided into chunks."""
     columns = _ScannedColumns(nest, tile, 0)
     columns.sweep(results=True)
     return columns.unit
@@ -53,8 +53,8 @@ class _ScannedColumns:
         unit.add(f"const int64_t tiles = (I + {tile - 1}) / {tile}, chunks = {chunks};")
 
     def sweep(self, results: bool) -> None:
-        """Writes the loop over the tasks, a chunk of rows of a tile of columns each. It stores the results, or without
-        `results` the totals of the chunks.
+        """Writes the parallel loop over the tasks; each task scans a chunk of rows of a tile of columns. With
+        `results`, it computes and stores the outputs, otherwise it stores the totals of the chunks.
         """
         unit, nest, tile = self.unit, self.nest, self.tile
         parallel(unit, "O * R * I")

@@ -14,8 +14,9 @@ LONG = 16
 
 @dataclass(frozen=True)
 class Walk:
-    """A loop over the positions p of the axes `outer`, and inside it over the L positions q of the axes `inner`; if
-    `outer` is empty, only the loop over q.
+    """How a pass loops over the reduced dimensions R. The outer loop has the variable p, which counts through the axes
+    `outer`; in it, the inner loop has the variable q, which counts through the L elements of the axes `inner`. If
+    `outer` is empty, there is only the loop over q.
 
     With `some`, it covers only the positions of R from `begin` to `end`, two variables of the surrounding C code.
     """
@@ -26,7 +27,7 @@ class Walk:
 
     @property
     def limits(self) -> tuple[str, str]:
-        """C texts of the first value of q and of the value after its last."""
+        """Returns C texts of the first value of the loop variable q, and of the end that q must stay below."""
         if self.outer:
             return ("from", "to") if self.some else ("0", "L")
         return ("begin", "end") if self.some else ("0", "R")
@@ -36,14 +37,14 @@ class Walk:
         return [(self.outer, "p"), (self.inner, "q")] if self.outer else [(self.inner, "q")]
 
     def pieces(self, chunk: int) -> int:
-        """The number of positions p with L elements each that fit into `chunk` elements; 0 if L is not known or fewer
-        than two fit.
+        """Returns the number of positions p with L elements each that fit into `chunk` elements; 0 if L is not known or
+        fewer than two fit.
         """
         size = self.inner[-1].size
         return chunk // size if self.outer and isinstance(size, int) and 2 * size <= chunk else 0
 
     def kept(self, name: str) -> str:
-        """C text of the element of a row buffer at the current position."""
+        """Returns C text of the element of a row buffer at the current position."""
         return f"{name}[p * L + q]" if self.outer else f"{name}[q]"
 
     def declare(self, unit: KernelSource, nest: LoopNest) -> None:
@@ -74,8 +75,8 @@ class Walk:
 
 
 def walk_of(nest: LoopNest, some: bool = False) -> Walk:
-    """The walk along the reduced dimensions of a nest. The last one gets a loop of its own if it is long, so that no
-    position is computed by a division.
+    """Returns the loops over the reduced dimensions of a nest. The last dimension gets an inner loop of its own if it
+    is long, so that no position is computed by a division. With `some`, they cover a range of positions.
     """
     last = nest.reduced[-1].size
     if len(nest.reduced) > 1 and (not isinstance(last, int) or last >= LONG):

@@ -1,5 +1,5 @@
-"""Writes windows for the CPU: each task computes a tile of a row of outputs. Outputs whose windows are completely
-inside the row are computed without bounds checks.
+"""Writes windows (poolings, depthwise convolutions) for the CPU: each task computes a tile of a row of outputs. Outputs
+whose windows are completely inside the row are computed without bounds checks.
 
 With `stage`, each row of the input is first copied to a buffer, so that elementwise work on the input is done only once
 for each element.
@@ -31,8 +31,8 @@ def neutral_text(part: WindowBody) -> str:
 
 
 def digit(unit: KernelSource, axes: list[Axis], axis: Axis, var: str) -> str:
-    """C text of the position along `axis`, if the variable `var` counts through all of `axes`; "0" if `axis` is not
-    among them."""
+    """Returns C text of the position along `axis`, if the variable `var` counts through all of `axes`; "0" if `axis` is
+    not among them."""
     if axis not in axes:
         return "0"
     index = axes.index(axis)
@@ -42,7 +42,8 @@ def digit(unit: KernelSource, axes: list[Axis], axis: Axis, var: str) -> str:
 
 
 def position(out: str, span: Span, k: str) -> str:
-    """C text of the position stride·out + dilation·k - padding in the input."""
+    """Returns C text of the position stride·out + dilation·k - padding in the input. `out` and `k` are C texts: the
+    index of the output, and the index in its window ("" for 0)."""
     terms = [out if span.stride == 1 else f"{out} * {span.stride}"] if out != "0" else []
     terms += [k if span.dilation == 1 else f"{k} * {span.dilation}"] if k not in ("", "0") else []
     text = " + ".join(terms) or "0"
@@ -148,7 +149,8 @@ def _along(unit: KernelSource, part: WindowBody, span: Span) -> None:
 
 
 def _staged(unit: KernelSource, part: WindowBody, span: Span, tile: int) -> None:
-    """Writes a copy of the input row that is padded with the neutral value, and the inner loop that reads this copy."""
+    """Writes a copy of the input row that is padded with the neutral value, and the inner loop that reads this copy.
+    Raises Unsupported if the window has weights along the row, or if the copy is too long for the stack."""
     if span.tap is not None:
         raise Unsupported("a copied row of products, which are others for each output")
     row, number, ctype = f"row{part.number}", part.number, part.window.ctype
@@ -174,7 +176,7 @@ def _staged(unit: KernelSource, part: WindowBody, span: Span, tile: int) -> None
 
 
 def _reading(part: WindowBody, span: Span, at: str, k: str) -> str:
-    """C text of the window's argument at position `at` along the inner loop; `k` is the index of the weight."""
+    """Returns C text of the window's argument at position `at` along the inner loop; `k` is the index of the weight."""
     return f"read{part.number}({at}{f', {k}' if span.tap is not None else ''})"
 
 

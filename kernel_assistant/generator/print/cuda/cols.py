@@ -42,8 +42,8 @@ def column_layout(nest: LoopNest, schedule: Schedule) -> VectorLayout:
 
 
 def is_flat(schedule: Schedule) -> bool:
-    """Whether the threads of a block that are behind the last column handle the columns of the next row group, because
-    there are few columns."""
+    """Whether the threads of a block that are behind the last column handle the columns of the next position of the
+    outer loops, because there are few columns."""
     return dict(schedule.params).get("flat", 0) == 1
 
 
@@ -77,8 +77,8 @@ def column_blocks(nest: LoopNest, schedule: Schedule) -> str:
 
 
 def begin_columns(unit: KernelSource, nest: LoopNest, schedule: Schedule, block: str) -> None:
-    """Declares the position of this thread: row group o, first column e, and its number ty among the threads that share
-    a column."""
+    """Writes declarations of this thread's position: o (the position of the outer loops), e (its first column), and ty
+    (its number among the threads that share a column). `block` is C text of the index of the block of columns."""
     tx, ty, vec = schedule["tx"], schedule["ty"], schedule["vec"]
     unit.add_if_used("R", f"const int64_t R = {unit.size(nest.size(nest.reduced))};")
     unit.add(f"const int64_t I = {unit.size(nest.size(nest.inner))};")
@@ -97,7 +97,8 @@ def begin_columns(unit: KernelSource, nest: LoopNest, schedule: Schedule, block:
 
 
 class ColumnWriter:
-    """Writes passes over the reduced rows R in which each thread handles a vector of columns."""
+    """Writes the passes (loops over the rows, which are reduced) of a column reduction. Each thread handles a vector of
+    columns, and `ty` threads share the rows."""
 
     def __init__(self, nest: LoopNest, schedule: Schedule, layout: VectorLayout, plan: Passes) -> None:
         self.nest, self.schedule, self.layout, self.plan = nest, schedule, layout, plan
@@ -150,8 +151,8 @@ class ColumnWriter:
         return texts
 
     def sweep(self, body: StatementWriter, part: Pass, begin: str, end: str) -> None:
-        """Writes one pass over rows [begin, end). The variables r… (j… for pairs of reductions) hold this thread's
-        partial results afterwards."""
+        """Writes one pass over the rows [begin, end), which are C texts. The arrays r… (j… for pairs of reductions)
+        hold this thread's partial results afterwards, one for each of its columns."""
         unit, reducing = body.unit, self.reducing(part)
         for reduce in reducing.single:
             label = reducing.label(reduce)
@@ -296,8 +297,8 @@ class ColumnWriter:
         reducing.take(body, "all_", "[k]")
 
     def joining(self, site: int, operator: str) -> str:
-        """C text of the function that combines the results of the threads that share a column. `site` must differ for
-        each call in a kernel.
+        """Returns C text of the function that combines the results of the threads that share a column with the C++
+        functor `operator`. `site` is a number that must differ for each call in a kernel.
         """
         return f"ka_columns_reduce<{site}, {self.tx}, {self.ty}, {self.vec}, {operator}>"
 

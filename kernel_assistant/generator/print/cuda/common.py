@@ -30,7 +30,8 @@ MANY = 64
 
 
 def many_additions(size: Size, threads: int) -> bool:
-    """Whether a thread adds more than `MANY` of `size` elements to one sum."""
+    """Whether a thread adds more than `MANY` elements to one sum if `threads` threads share `size` elements; true if
+    `size` depends on free dimensions."""
     return not isinstance(size, int) or size > MANY * threads
 
 
@@ -39,8 +40,8 @@ def identity(reduce: Reduce) -> str:
 
 
 def scope_loads(unit: KernelSource, nest: LoopNest, *loops: tuple[list[Axis], str]) -> dict[int, str]:
-    """The C text of every load, by the `id` of its access, for values that do not vary along R. `loops` gives the
-    position, as pairs of axes and the variable that counts along them.
+    """Returns the C text of every load, by the `id` of its access, for values that do not vary along R. `loops` gives
+    the position, as pairs of axes and the variable that counts along them.
     """
     texts = {}
     for access in dict.fromkeys(nest.loads.values()):
@@ -71,9 +72,9 @@ def is_kept(expr: Expr) -> bool:
 
 
 class PassReductions:
-    """The reductions that one pass completes: `single` ones, and `pairs` that are computed together. With `many`, a
-    thread makes so many additions that float32 sums are compensated: once for each vector, they add the rounding error
-    of earlier additions.
+    """The reductions that one pass completes: `single` ones, and `pairs` that are computed together, such as mean and
+    variance; `joint` selects the kinds of pairs. With `many`, a thread makes so many additions that float32 sums are
+    compensated: once for each vector, they add the rounding error of earlier additions.
     """
 
     def __init__(self, nest: LoopNest, part: Pass, joint: bool | str, many: bool = False) -> None:
@@ -89,11 +90,12 @@ class PassReductions:
         self.single = [reduce for reduce in part.reduces if id(reduce) not in paired]
 
     def label(self, reduce: Reduce) -> str:
-        """The part of the names of a reduction's variables that follows the letter r, j or v."""
+        """Returns the end of the names of a reduction's C variables, behind the letter r, j or v."""
         return self.nest.result(reduce)[1:]
 
     def site(self, reduce: Reduce) -> int:
-        """The number of the reduction among all reductions of the nest."""
+        """Returns the index of the reduction among all reductions of the nest, which makes its calls of `ka_reduce`
+        different from those of other reductions."""
         return self.nest.reduces.index(reduce)
 
     @property
@@ -152,7 +154,7 @@ class PassReductions:
             unit.add(f"ka_kept(r{label}, total_r{label}, rest_r{label});")
 
     def states(self) -> list[tuple[int, str, str, str, str]]:
-        """(site, C text of the thread's partial result, C type, operator, neutral value) of each reduction."""
+        """Returns (site, C text of the thread's partial result, C type, operator, neutral value) of each reduction."""
         states = [
             (self.site(one), f"r{self.label(one)}", one.ctype, OPERATOR[one.kind], f"({one.ctype}){identity(one)}")
             for one in self.single
@@ -177,7 +179,8 @@ class PassReductions:
         self.take(body, "all_")
 
     def take(self, body: StatementWriter, prefix: str, suffix: str = "") -> None:
-        """Registers in `body` the C texts of the results, which are in variables whose names begin with `prefix`."""
+        """Registers in `body` the C texts of the reductions' results, which are in variables whose names begin with
+        `prefix`; `suffix` is an index such as "[k]" behind the names."""
         for reduce in self.single:
             body.names[id(reduce)] = f"{prefix}r{self.label(reduce)}{suffix}"
         for kind, x, first, reduce in self.pairs:

@@ -15,14 +15,19 @@ Loops = tuple[list[Axis], str]
 
 @dataclass(slots=True)
 class VectorLayout:
-    """How the positions along `axes` are grouped into vectors.
+    """How the positions of a row (the loops `axes`) are grouped into vectors of `vec` elements. In the C code, e is the
+    first position of a vector, and k counts its elements.
 
-    `vector` has the accesses that move whole vectors; others move single elements. If `shift` is an access, the first
-    vector of a row may begin before the row, so that the vectors of this access are aligned. `stepped` are those of
-    `vector` whose address is computed for each vector, because the row consists of pieces; `still` are loads with the
-    same value for all elements of a vector. `at` turns "e + k" into a position. `full`: no vector has elements outside
-    the row. `even`: each vector is inside or outside as a whole. `loops` are further loops whose variables do not
-    change within a vector. `again` are accesses that many rows or pieces of a row share, so they stay in the caches.
+    `vector`, `stepped`, `still` and `again` have the `id`s of accesses (loads and stores). Those in `vector` move whole
+    vectors, others single elements. `stepped`: those of `vector` whose address is computed for each vector, because the
+    row consists of pieces. `still`: loads with the same value for all elements of a vector. `again`: accesses that many
+    rows or pieces of a row share, so that they stay in the caches. If `shift` is an access, the first vector of a row
+    may begin before the row, so that the vectors of this access are aligned.
+
+    `hint`: 1 for streaming loads and stores. `full`: no vector has elements outside the row. `even`: each vector is
+    inside or outside as a whole. `index`: C type of positions. `limit`: C text of the end of the row. `at`: format that
+    turns "e + k" into a position; `reverse`: positions count from the end. `loops`: further loops whose variables do
+    not change within a vector.
     """
 
     axes: list[Axis]
@@ -42,7 +47,7 @@ class VectorLayout:
     loops: list[Loops] = field(default_factory=list)
 
     def inside(self) -> str:
-        """The condition, as C text, that element k exists; "" if it always does."""
+        """Returns the condition, as C text, that element k exists; "" if it always does."""
         if self.full:
             return ""
         return f"e + k < {self.limit}" if self.shift is None else f"e + k >= 0 && e + k < {self.limit}"
@@ -62,8 +67,9 @@ def congruent(a: Access, b: Access, outer: list[Axis], vec: int) -> bool:
 def make_layout(
     nest: LoopNest, axes: list[Axis], outer: list[Axis], vec: int, hint: int, shiftable: bool
 ) -> VectorLayout:
-    """Decides which accesses can move whole vectors along `axes`. With `shiftable`, the first vector may begin before
-    the row, so that vectors are aligned in memory.
+    """Decides which loads and stores can move whole vectors of `vec` elements along `axes` at every position of the
+    loops `outer`. With `shiftable`, the first vector may begin before the row, so that vectors are aligned in memory.
+    `hint` is 1 for streaming loads and stores.
     """
     layout = VectorLayout(axes, vec, hint)
     plain = [access for access in accesses(nest) if access.buffer and not access.computed]
@@ -122,7 +128,7 @@ class VectorWriter:
         self.ready: set[int] = set()
 
     def wanted(self, exprs: list[Expr]) -> list[Access]:
-        """The accesses that `exprs` load, each once, without loads at computed positions."""
+        """Returns the accesses (loads) that `exprs` need, each once, without loads at computed positions."""
         loaded = [self.nest.loads[id(expr)] for expr in exprs if isinstance(expr, Load) and expr.buffer]
         return [access for access in dict.fromkeys(loaded) if not access.computed]
 
@@ -166,15 +172,15 @@ class VectorWriter:
         self.unit.add(f"ka_row_copy<{layout.vec}, {full}>({to}, {self._row(access)}, e, {layout.limit});")
 
     def _row(self, access: Access) -> str:
-        """C text of a pointer to which `e` is added to get the address of the vector at `e`."""
+        """Returns C text of a pointer p such that p + e is the address of the vector at position `e`."""
         address = joined(access.name, *(self.unit.position(access, *loop) for loop in self.layout.loops))
         if id(access) not in self.layout.stepped:
             return address
         return f"{address} + ({self.unit.position(access, self.layout.axes, 'e')}) - e"
 
     def load_steady(self, exprs: list[Expr]) -> None:
-        """Writes the loads of vectors at computed positions that do not vary along the row. The values that do not vary
-        along the row must be computed before."""
+        """Writes those loads of `exprs` that read whole vectors at computed positions, because the computed part does
+        not vary along the row. The code that computes this part must be written before."""
         layout, unit, nest = self.layout, self.unit, self.nest
         outer = [axis for axis in [*nest.outer, *nest.reduced] if axis not in layout.axes]
         for expr in exprs:
@@ -204,7 +210,7 @@ class VectorWriter:
         return self.body.inner()
 
     def texts(self) -> dict[int, str]:
-        """The C text of every load at element k of the vector, by the `id` of its access."""
+        """Returns the C text of every load at element k of the vector, by the `id` of its access."""
         texts = {}
         for access in dict.fromkeys(self.nest.loads.values()):
             if access.buffer and (not access.computed or id(access) in self.ready):
@@ -222,8 +228,8 @@ class VectorWriter:
                 self.unit.add(f"{element(access, 'cuda')} s_{access.name}[{self.layout.vec}];")
 
     def put(self, inner: StatementWriter, part: list[tuple[Access, Output]]) -> None:
-        """Writes the code inside the element loop that sets the elements of vectors to be stored, and that stores
-        elements of other outputs one by one."""
+        """Writes the code inside the element loop that collects results in the vectors that `store` writes to memory,
+        and that stores the results of other outputs one by one."""
         for access, output in part:
             if id(access) in self.layout.vector:
                 self.unit.add(f"ka_put(s_{access.name}[k], {inner.name(output.expr)});")

@@ -16,8 +16,9 @@ JOIN_SITE = 100
 
 
 def slots(reducing: PassReductions, item: str = "") -> list[tuple[str, str, str]]:
-    """Returns (name in scratch, rest of the variable's name, C type) of every number that a pass produces. `item` is an
-    index that follows the variable's name, such as "[k]".
+    """Returns (name in scratch, C text, C type) of every number that a pass leaves: a reduction, or a field of a pair
+    of reductions. The C text is a variable's name without its prefix `all_` or `past_`. `item` is an index that follows
+    the variable's name, such as "[k]".
     """
     numbers = []
     for reduce in reducing.single:
@@ -30,7 +31,7 @@ def slots(reducing: PassReductions, item: str = "") -> list[tuple[str, str, str]
 
 
 def left_buffers(reducing: PassReductions, kind: str, shape: tuple[str, ...]) -> list[BufferSpec]:
-    """The scratch buffers to which `leave` writes; their names begin with `kind`."""
+    """Returns the scratch buffers to which `leave` writes, all of the shape `shape`; their names begin with `kind`."""
     return [BufferSpec(name=f"{kind}_{name}", dtype=SCRATCH[ctype], shape=shape) for name, _, ctype in slots(reducing)]
 
 

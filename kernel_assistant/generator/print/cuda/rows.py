@@ -46,8 +46,8 @@ class RowMapping:
         return self.schedule.form == "rows/warp"
 
     def sweeps(self, size: int) -> int:
-        """The number of sweeps for a row of `size` elements, including those by which the first vector may begin before
-        it."""
+        """Returns the number of sweeps for a row of `size` elements, including those by which the first vector may
+        begin before it."""
         slack = self.vec - 1 if self.layout.shift is not None else 0
         return -(-(size + slack) // self.step)
 
@@ -92,8 +92,8 @@ def _begin(unit: KernelSource, nest: LoopNest, row: RowMapping, per_block: int) 
 
 
 def shift_text(unit: KernelSource, nest: LoopNest, layout: VectorLayout) -> str:
-    """C text " - …" that subtracts the number of elements by which the first vector begins before the row, so that
-    vectors are aligned in memory; "" if rows begin aligned.
+    """Returns C text " - …" that subtracts the number of elements by which the first vector begins before the row, so
+    that vectors are aligned in memory; "" if rows begin aligned.
     """
     if layout.shift is None:
         return ""

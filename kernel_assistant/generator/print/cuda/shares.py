@@ -19,7 +19,8 @@ ALONE_SITE = 200
 
 
 def bounds(unit: KernelSource, layout: VectorLayout, parts: int, share: int, size: int) -> None:
-    """Declares `end`, the end of part number `part` in a row, and `first`, the first position of this thread in it.
+    """Writes declarations of the bounds of a block's part of a row: `end`, and `first`, the first position of this
+    thread. A row of `size` elements has `parts` parts of `share` elements; the C variable `part` has the part's number.
     Parts begin at aligned elements.
     """
     index, shift = layout.index, "" if layout.shift is None else " + shift"
@@ -29,8 +30,8 @@ def bounds(unit: KernelSource, layout: VectorLayout, parts: int, share: int, siz
 
 
 def zero(nest: LoopNest, counters: Sequence[Sequence[str]]) -> tuple[KernelSource, Launch]:
-    """The launch that sets the counters of every row to zero, because scratch is not initialised. One statement sets
-    all counters of a group.
+    """Returns the kernel and the launch that set the counters of every row to zero, because scratch memory is not
+    initialised. `counters` has groups of buffer names; one statement sets all counters of a group.
     """
     unit, rows = KernelSource(nest.prefix + "rows_zero", "cuda"), nest.size(nest.outer)
     unit.add(f"const int64_t o = (int64_t)blockIdx.x * {ZEROING} + threadIdx.x;")

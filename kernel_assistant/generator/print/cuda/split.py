@@ -132,7 +132,7 @@ class _RowParts:
         self._finish(unit, size_text(self.rows), JOINING)
 
     def launch_end(self) -> None:
-        """Add a launch that writes the outputs that do not vary along R."""
+        """Adds a launch that computes and stores the outputs that do not vary along the reduced loop R."""
         unit = KernelSource(self.nest.prefix + "rows_end", "cuda")
         unit.add_if_used("o", "const int64_t o = blockIdx.x;")
         body = self._begin(unit)
@@ -238,8 +238,9 @@ class _ColumnParts:
     def _past(
         self, unit: KernelSource, name: str, kind: str, none: str, step: str, ends: tuple[str, str] = ("", "")
     ) -> None:
-        """Declares `name`, an array with one value for each column of a thread, and writes the loop that combines this
-        thread's parts in it. `ends` are the statements before and after the loop."""
+        """Declares `name`, an array with one value of the C type `kind` for each column of a thread, and writes the
+        loop that combines this thread's parts in it. `none` is the neutral value, `step` the statement that adds part
+        p, and `ends` are the statements before and after the loop, "" for none."""
         vec, ty = self.schedule["vec"], self.schedule["ty"]
         unit.add(f"{kind} {name}[{vec}];")
         unit.add("#pragma unroll")

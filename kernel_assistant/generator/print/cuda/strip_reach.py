@@ -52,13 +52,13 @@ class WindowExtent:
         return (outputs - 1) * self.stride + (self.taps - 1) * self.dilation + 1
 
     def vectors(self, outputs: int) -> int:
-        """The number of vectors that contain the windows of `outputs` neighbouring outputs, the first of which begins a
-        strip."""
+        """Returns the number of vectors that contain the windows of `outputs` neighbouring outputs, the first of which
+        begins a strip."""
         return -(-(self.lead + self.spanned(outputs)) // self.vec)
 
     def outside(self, outputs: int, last: int) -> tuple[int, int]:
-        """(low, high): for any `outputs` neighbouring outputs that begin at one of the outputs 0 … `last`, the vectors
-        low … high-1 are completely inside the row.
+        """Returns (low, high): for any `outputs` neighbouring outputs that begin at one of the outputs 0 … `last`, the
+        vectors low … high-1 are completely inside the row.
         """
         count = self.vectors(outputs)
         before = (self.padding + self.lead) // self.vec
@@ -66,16 +66,16 @@ class WindowExtent:
         return min(before, count), max(min(count, -(-room // self.vec)), 0)
 
     def start(self, output: str) -> str:
-        """C text of the position of a strip's first vector in the row of the input; `output` is the strip's first
-        output."""
+        """Returns C text of the position of a strip's first vector in the row of the input; `output` is the strip's
+        first output."""
         position = output if self.stride == 1 else f"{output} * {self.stride}"
         back = self.padding + self.lead
         return f"{position} - {back}" if back else position
 
 
 def reach_of(nest: LoopNest, part: WindowBody, strip: int) -> WindowExtent:
-    """The extent of the windows of a strip. Raises Unsupported if it needs too many registers, or if rows have a free
-    length.
+    """Returns the extent of the windows of a strip. Raises Unsupported if it needs too many registers, or if rows have
+    a free length.
     """
     last, outputs = part.last, nest.size(nest.inner)
     if not isinstance(outputs, int):
@@ -93,8 +93,8 @@ def reach_of(nest: LoopNest, part: WindowBody, strip: int) -> WindowExtent:
 
 
 def _vec(nest: LoopNest, part: WindowBody, axes: list[Axis], size: int, step: int) -> int:
-    """The largest number of elements of a vector such that a row consists of whole vectors and each strip begins at a
-    vector.
+    """Returns the largest number of elements of a vector such that a row consists of whole vectors and each strip
+    begins at a vector.
     """
     wide = vectored(nest, part, axes)
     others = [*nest.outer, *(span.source for span in part.spans)]
@@ -105,13 +105,13 @@ def _vec(nest: LoopNest, part: WindowBody, axes: list[Axis], size: int, step: in
 
 
 def vectored(nest: LoopNest, part: WindowBody, axes: list[Axis]) -> list[Access]:
-    """The accesses of the window's body whose elements are contiguous along `axes`."""
+    """Returns the accesses of the window's body whose elements are contiguous along `axes`."""
     loaded = [nest.loads[id(expr)] for expr in part.body if isinstance(expr, Load) and expr.buffer]
     return [access for access in dict.fromkeys(loaded) if not access.computed and access.linear(axes) == 1]
 
 
 def store_vec(nest: LoopNest, access: Access, strip: int) -> int:
-    """The number of elements of `access` that are stored or loaded as one vector; 0 if they are not contiguous."""
+    """Returns the number of elements that `access` stores or loads as one vector; 0 if they are not contiguous."""
     if access.linear(nest.inner) != 1:
         return 0
     vec = min(strip, WIDEST // DTYPE_BYTES[access.dtype])

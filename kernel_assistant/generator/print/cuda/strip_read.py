@@ -18,10 +18,10 @@ WORD = 4
 
 
 class GlobalStripReader:
-    """Writes code that fills the array v[held] with the elements that the windows of a strip cover. The strip begins at
-    output `i`, of which `last` is the largest value.
+    """Writes code that fills the C array v[held] with the elements of an input row that the windows of a strip (several
+    neighbouring outputs) cover. The strip begins at output `i`, of which `last` is the largest value.
 
-    The variables at<part>_<index of the span> give the row of the input.
+    The C variables at<window>_<dimension> have the position of the input row.
     """
 
     def __init__(self, unit: KernelSource, nest: LoopNest, part: WindowBody, reach: WindowExtent, last: int) -> None:
@@ -74,7 +74,7 @@ class GlobalStripReader:
         return [([span.source], f"at{self.part.number}_{dim}") for dim, span in enumerate(self.part.spans)]
 
     def value(self, body: StatementWriter, slot: str, inside: str) -> str:
-        """C text of the window's argument at element u of the vector that begins at `base`; the vector is in
+        """Returns C text of the window's argument at element u of the vector that begins at `base`; the vector is in
         l_<buffer><slot>.
         """
         unit, wide = self.unit, {id(access) for access in self.wide}

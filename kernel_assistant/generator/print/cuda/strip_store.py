@@ -15,10 +15,11 @@ Loops = list[tuple[list[Axis], str]]
 
 
 class StripStores:
-    """Writes code for the outputs of the strip that begins at output `i` in a row of `length` outputs; with `beyond`,
-    strips may end after the row.
+    """Writes code that stores the outputs of a thread's strip: `strip` neighbouring outputs from output `i` on, in a
+    row of `length` outputs; with `beyond`, strips may end after the row.
 
-    `block` is the number of threads that have strips of one row; 0 if the threads of a warp may be in several rows.
+    `block` is the number of threads of a block; 0 if the threads of a warp may be in several rows, so that they cannot
+    exchange outputs.
     """
 
     def __init__(
@@ -48,13 +49,13 @@ class StripStores:
         return any(access is other for other in self.turned)
 
     def _room(self, access: Access) -> int:
-        """The number of elements of shared memory that a warp needs for `access`; 16 bytes stay unused after each line
-        of banks."""
+        """Returns the number of elements of shared memory that a warp needs for `access`; 16 bytes stay unused after
+        each line of banks."""
         size = DTYPE_BYTES[access.dtype]
         return WARP * self.strip * (BANKS + WIDEST) // BANKS if self.strip * size > WIDEST else WARP * self.strip
 
     def _slot(self, access: Access, index: str) -> str:
-        """C text of the address in shared memory of element number `index` of the warp's strips."""
+        """Returns C text of the address in shared memory of element number `index` of the warp's strips."""
         size = DTYPE_BYTES[access.dtype]
         if self.strip * size <= WIDEST:
             return f"own_{access.name} + {index}"
@@ -88,13 +89,13 @@ class StripStores:
                 unit.add(f"{element(access, 'cuda')} s_{access.name}[{self.strip // vec}][{vec}];")
 
     def _piece(self, access: Access) -> int:
-        """The number of elements that are stored together, to memory or to shared memory."""
+        """Returns the number of elements that are stored together, to memory or to shared memory."""
         if self._is_turned(access):
             return min(self.strip, WIDEST // DTYPE_BYTES[access.dtype])
         return self.vec[id(access)]
 
     def texts(self, loops: Loops) -> dict[int, str]:
-        """The C text of every load at output e = i + s, by the `id` of its access."""
+        """Returns the C text of every load at output e = i + s, by the `id` of its access."""
         texts = {}
         for access in dict.fromkeys(self.nest.loads.values()):
             if any(access is other for other in self.read):

@@ -52,7 +52,7 @@ class RowCopies:
 
 
 def read_again(nest: LoopNest, plan: Passes) -> list[Access]:
-    """The accesses that both the first pass and later passes read."""
+    """Returns the loads that both the first pass over a row and later passes need."""
     used = [{id(nest.loads[id(e)]) for e in part.body if isinstance(e, Load)} for part in plan.passes]
     again = set().union(*used[1:]) & used[0] if len(used) > 1 else set()
     plain = [access for access in dict.fromkeys(nest.loads.values()) if access.buffer and not access.computed]
@@ -60,8 +60,8 @@ def read_again(nest: LoopNest, plan: Passes) -> list[Access]:
 
 
 def plan_copies(nest: LoopNest, plan: Passes, elements: int, staged: bool) -> RowCopies:
-    """The copies of accesses that several passes read. Raises Unsupported if there is no such access, or not enough
-    shared memory.
+    """Plans copies in shared memory, of `elements` elements each, for the loads that both the first pass and later ones
+    need. Raises Unsupported if there is no such load, or not enough shared memory.
     """
     copies = RowCopies(read_again(nest, plan), elements, staged)
     if not copies.accesses or copies.shared > SHARED_LIMIT:

@@ -1,5 +1,6 @@
-"""Writes elementwise nests in which loads and stores are contiguous along different loops. Square tiles go through
-shared memory, so that both access whole cache lines, in vectors if rows consist of whole vectors.
+"""Writes elementwise loop nests whose loads and stores are contiguous along different loops, as in a transposition.
+Square tiles go through shared memory, so that both access whole cache lines, in vectors if rows consist of whole
+vectors.
 """
 
 from __future__ import annotations
@@ -176,7 +177,8 @@ def _threads(unit: KernelSource, tile: int, block: int, vec: int) -> int:
 
 
 def _open(unit: KernelSource, turns: int, i: str, c: str) -> None:
-    """Begins the loop over the rows of a tile that this thread handles."""
+    """Begins the loop over the `turns` rows of a tile that this thread handles. `i` and `c` are C texts of the position
+    along the inner loop and along the loop along which loads are contiguous; positions outside are skipped."""
     unit.add("#pragma unroll")
     unit.open(f"for (int u = 0; u < {turns}; ++u)")
     unit.add(f"const int64_t i = {i}, c = {c};")

@@ -24,7 +24,7 @@ MOST_BYTES = 192 * 1024
 
 
 def runs_along(nest: LoopNest, layout: VectorLayout) -> list[Access]:
-    """The accesses that are contiguous along R but not along the columns."""
+    """Returns the accesses that are contiguous along R but not along the columns."""
     return [
         access
         for access in accesses(nest)
@@ -83,7 +83,7 @@ class TransposePlan:
             unit.add(f"{kind}* const tile_{name} = reinterpret_cast<{kind}*>({start});")
 
     def element(self, access: Access, row: str) -> str:
-        """C text of element (`row`, k) of the tile of `access`, where k counts this thread's columns."""
+        """Returns C text of element (`row`, k) of the tile of `access`, where k counts this thread's columns."""
         name = f"tile_{access.name}"
         columns = self.columns // self.vec
         return f"{name}[(threadIdx.x % {columns} * {self.vec} + k) * {self.tiles[id(access)].pitch} + {row}]"
@@ -127,7 +127,8 @@ class TransposePlan:
 
 
 class TransposedVectorWriter(VectorWriter):
-    """Writes a vector of columns at row `row` of the tiles: transposed accesses read and write the tiles."""
+    """Like its base class, but loads and stores that are contiguous along the reduced loop R read and write tiles in
+    shared memory instead. `row` is C text of the row of the tiles."""
 
     def __init__(
         self, body: StatementWriter, layout: VectorLayout, slot: str, turning: TransposePlan, row: str

@@ -1,5 +1,5 @@
-"""Writes windows: a thread computes the outputs of `rows` rows at one position, so that input rows shared by their
-windows are read once; neighbouring threads read neighbouring elements.
+"""Writes windows (poolings, depthwise convolutions). A thread computes the outputs of `rows` rows at one position, so
+that input rows shared by their windows are read once; neighbouring threads read neighbouring elements.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def emit_direct(nest: LoopNest, schedule: Schedule) -> tuple[KernelSource, Launc
 
 
 class DirectWindow:
-    """Writes the form in which every thread reads its elements directly from memory."""
+    """Writes kernels for windows (poolings, depthwise convolutions) in which every thread reads its elements directly
+    from global memory."""
 
     #: Whether threads without an output may end at once.
     leaves = True
@@ -67,8 +68,8 @@ class DirectWindow:
         return unit, unit.launch((blocks, "1", "1"), self.block)
 
     def flat(self) -> str:
-        """Writes the position of this thread, with the threads numbered through all outputs. Returns the number of
-        blocks."""
+        """Writes the lines that compute which output a thread computes, with the threads numbered through all outputs.
+        Returns the number of blocks as C text."""
         unit, nest, bands = self.unit, self.nest, self.bands()
         size, rest = nest.size(nest.inner), nest.size(self.rest)
         unit.add(f"const int64_t N = {unit.size(size)};")
@@ -109,7 +110,8 @@ class DirectWindow:
         return -(-self.row.size // self.rows)
 
     def window(self, part: WindowBody) -> None:
-        """Writes the computation of this thread's windows, into the array w<number>[rows]."""
+        """Writes code that reduces this thread's windows, one for each of its outputs, into the array
+        w<number>[rows]."""
         unit, number = self.unit, part.number
         unit.add(f"{part.window.ctype} w{number}[{self.rows}];")
         unit.add("#pragma unroll")
@@ -161,8 +163,8 @@ class DirectWindow:
         self.place(at, text, span, unrolled, not always_inside(span))
 
     def place(self, at: str, place: str, span: Span, unrolled: bool, tested: bool) -> None:
-        """Declares the variable `at` with the value of the C text `place`. With `tested`, a position outside the input
-        is skipped, by a condition on the loads or by `continue`.
+        """Declares the C variable `at`, a position in the input, with the value of the C text `place`. With `tested`, a
+        position outside the input is skipped: by a condition on the loads in unrolled code, else by `continue`.
         """
         self.unit.add(f"const int {at} = {place};")
         if not tested:
@@ -174,7 +176,8 @@ class DirectWindow:
         self.exists.append(f"in_{at}")
 
     def band(self, at: str, span: Span, unrolled: bool) -> None:
-        """Begins the loop over all input rows that the windows of this thread cover, each once."""
+        """Begins the loop over all input rows that the windows of this thread cover, each once; `at` is the C variable
+        with the row's position. Raises Unsupported if they are more than MOST_BAND rows."""
         unit, used = self.unit, used_rows(span, self.rows)
         if used.bit_length() > MOST_BAND:
             raise Unsupported(f"{self.rows} rows of outputs look at {used.bit_length()} rows of the input")
@@ -186,8 +189,8 @@ class DirectWindow:
         self.place(at, f"{position('first', span, '')} + b", span, unrolled, tested=True)
 
     def _read(self, part: WindowBody, unrolled: bool, tested: bool, weighted: Span | None = None) -> None:
-        """Writes the computation of x, the window along the inner loop. With `weighted`, each position is added
-        directly to the outputs, because its weight differs between the rows of outputs.
+        """Writes code that reduces the window along the inner loop into the C variable x. With `weighted`, each
+        position is added directly to the outputs instead, because its weight differs between the rows of outputs.
         """
         unit, last, exists = self.unit, part.last, list(self.exists)
         if last is not None:
@@ -210,8 +213,8 @@ class DirectWindow:
             unit.close()
 
     def _weigh(self, part: WindowBody, band: Span, body: StatementWriter, inside: str) -> None:
-        """Writes the code that reads the current position once and adds it, with a weight for each output, to the
-        outputs of this thread.
+        """Writes the code that reads the element at the current position once and adds it, times a weight for each
+        output, to the outputs of this thread. The windows move along `band` from one row of outputs to the next.
         """
         unit = self.unit
         later = varying(part.body, self.nest, {band.tap})
@@ -234,8 +237,8 @@ class DirectWindow:
         unit.add(f"if (above < 0 || above > {reach} || above % {band.dilation} != 0) continue;")
 
     def guarded(self, part: WindowBody, inside: str, more: Sequence[tuple[list[Axis], str]] = ()) -> dict[int, str]:
-        """The C text of every load, by the `id` of its access; a load reads nothing where the condition `inside` is
-        false."""
+        """Returns the C text of every load, by the `id` of its access; a load reads nothing where the condition
+        `inside` is false."""
         texts = {}
         for access in dict.fromkeys(self.nest.loads.values()):
             index = joined(*(self.unit.position(access, *loop) for loop in (*self.loops(part), *more)))
@@ -243,7 +246,7 @@ class DirectWindow:
         return texts
 
     def loops(self, part: WindowBody) -> list[tuple[list[Axis], str]]:
-        """The loops of the window's argument, as pairs of axes and the variable that counts along them."""
+        """Returns the loops of the window's argument, as pairs of axes and the variable that counts along them."""
         loops = [([span.source], f"at{part.number}_{dim}") for dim, span in enumerate(part.spans)]
         loops += [
             ([span.tap], _tap(f"at{part.number}_{dim}"))
@@ -290,14 +293,14 @@ class DirectWindow:
 
 
 def _tap(at: str) -> str:
-    """The name of the variable that counts the window's positions along a span; `at` is the variable with the position
-    in the input.
+    """Returns the name of the C variable that counts the window's positions along one of its dimensions; `at` is the
+    variable with the position in the input along this dimension.
     """
     return f"k{at[2:]}"
 
 
 def _known(part: WindowBody, body: StatementWriter, inside: str) -> str:
-    """C text of the window's argument, or of the neutral value where the condition `inside` is false."""
+    """Returns C text of the window's argument, or of the neutral value where the condition `inside` is false."""
     value = body.name(part.window.arg)
     return f"({inside} ? {value} : {neutral_text(part)})" if inside else value
 
@@ -311,7 +314,7 @@ def unweighted(plan: WindowPlan, form: str) -> None:
 
 
 def used_rows(span: Span, rows: int) -> int:
-    """A bit mask of the input rows, counted from the first one, that the windows of `rows` neighbouring outputs
+    """Returns a bit mask of the input rows, counted from the first one, that the windows of `rows` neighbouring outputs
     cover."""
     mask = 0
     for t in range(rows):
@@ -321,8 +324,8 @@ def used_rows(span: Span, rows: int) -> int:
 
 
 def row_axis(nest: LoopNest, plan: WindowPlan) -> Axis:
-    """The axis directly outside the inner one. Raises Unsupported unless all windows move along it and its size is
-    known.
+    """Returns the axis directly outside the inner one. Raises Unsupported unless all windows move along it and its size
+    is known.
     """
     row = nest.outer[-1] if nest.outer else None
     if row is None or not isinstance(row.size, int):

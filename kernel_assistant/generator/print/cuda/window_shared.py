@@ -56,7 +56,7 @@ class SharedWindow(DirectWindow):
         return (self.block - 1) * last.stride + (last.size - 1) * last.dilation + 1
 
     def _depth(self, part: WindowBody) -> int:
-        """The number of input rows that are copied to shared memory together."""
+        """Returns the number of input rows that are copied to shared memory together."""
         return self.schedule["unroll"] if part.spans else 1
 
     def _bytes(self, part: WindowBody) -> int:
@@ -66,8 +66,8 @@ class SharedWindow(DirectWindow):
         return self._length(part) * 33 // 32 + 1
 
     def _slot(self, part: WindowBody, j: str) -> str:
-        """C text of the index of element j in a row of shared memory. With an even stride, one element stays unused
-        after every 32, to avoid bank conflicts.
+        """Returns C text of the index of element j in a row of shared memory. With an even stride, one element stays
+        unused after every 32, to avoid bank conflicts.
         """
         assert part.last is not None
         return f"({j}) + (({j}) >> 5)" if part.last.stride % 2 == 0 else j

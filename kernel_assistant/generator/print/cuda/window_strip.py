@@ -61,8 +61,8 @@ class StripWindow(DirectWindow):
             raise Unsupported(f"{shared} bytes of shared memory for a warp's piece of a row")
 
     def flat(self) -> str:
-        """Writes the position of this thread, with the threads numbered through the strips of all rows, by one 64-bit
-        division; row numbers have 32 bits. Returns the number of blocks.
+        """Writes the lines that compute which strip a thread computes, with the threads numbered through the strips of
+        all rows. They need only one 64-bit division; row numbers have 32 bits. Returns the number of blocks as C text.
         """
         self.unit.add(f"const int64_t g = (int64_t)blockIdx.x * {self.block} + threadIdx.x;")
         self.unit.add(f"const int below = (int)(g / {self.threads});")
@@ -107,7 +107,7 @@ class StripWindow(DirectWindow):
         unit.add_if_used("i", f"const int i = {f'{i} < {last} ? {i} : {last}' if again else i};")
 
     def _last(self) -> int:
-        """The index of the first output of the last strip of a row."""
+        """Returns the index of the first output of the last strip of a row."""
         return (self.threads - 1) * self.strip
 
     def window(self, part: WindowBody) -> None:

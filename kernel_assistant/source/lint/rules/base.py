@@ -40,7 +40,8 @@ class Method:
         return [one for one in self.loops if isinstance(one, ast.For) and self.over_dimension(one)]
 
     def over_dimension(self, loop: ast.For) -> bool:
-        """Whether each iteration of the loop takes the next element of one dimension of a tensor."""
+        """Whether the loop runs over one dimension of a tensor, so that each iteration takes its next element or
+        slice."""
         over, names = loop.iter, {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
         if isinstance(over, ast.Call) and isinstance(over.func, ast.Name) and over.func.id == "enumerate" and over.args:
             over = over.args[0]

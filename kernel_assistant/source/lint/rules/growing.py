@@ -1,4 +1,5 @@
-"""The rule KA004: a concatenation grows in a loop, or a loop repeats the same copy."""
+"""The rule KA004: a loop extends a tensor by a concatenation in each iteration, or makes the same copy again and
+again."""
 
 from __future__ import annotations
 
@@ -70,8 +71,8 @@ def _copies_again(method: Method, node: ast.Assign, changed: set[str]) -> bool:
 
 
 def _written(loop: ast.For | ast.While) -> set[str]:
-    """Returns the names of values that the loop changes in place (by an index, by `+=` or by a method such as
-    `add_`), each also with the suffix " in place"."""
+    """Returns the names of values that the loop changes in place (by an index, by `+=` or by a method such as `add_`).
+    Each name is in the set twice: alone, and followed by " in place"."""
     names = set()
     for node in ast.walk(loop):
         target: ast.expr | None = None

@@ -1,4 +1,5 @@
-"""The rule KA006: a recurrent network is written step by step, so that launches dominate its time."""
+"""The rule KA006: a recurrent network is written as a Python loop over its steps, so that kernel launches take most of
+its time."""
 
 from __future__ import annotations
 

@@ -90,8 +90,8 @@ def _numbers(method: Method, node: ast.expr) -> list[int]:
 
 
 def _values_before(method: Method) -> dict[tuple[int, str], ast.expr]:
-    """Maps (id of a node, name) to a value, for each node of a statement whose previous statement in the block assigns
-    the value to the name."""
+    """Maps (id of a node, name) to the expression that the statement directly above assigned to `name`. There is an
+    entry for each node of a statement that follows such an assignment in the same block."""
     values = {}
     for block in blocks(method.node.body):
         for one, next_one in pairwise(block):

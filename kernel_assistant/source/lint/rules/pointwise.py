@@ -1,4 +1,5 @@
-"""The rule KA002: a chain of pointwise operations, each of which is a pass over memory in eager mode."""
+"""The rule KA002: a chain of pointwise operations, each of which reads and writes its tensor in memory in eager
+mode."""
 
 from __future__ import annotations
 
@@ -142,8 +143,8 @@ def _operands(node: ast.expr) -> list[ast.expr]:
 
 
 def _value(statement: ast.stmt) -> tuple[ast.expr | None, str]:
-    """Returns the expression of a simple statement, and the name to which it is assigned ("" for none). (None, "")
-    for other statements."""
+    """Returns the expression of a simple statement, and the name to which it is assigned ("" for none). Returns (None,
+    "") for other statements."""
     match statement:
         case ast.Assign(targets=[ast.Name(id=name)], value=value):
             return value, name

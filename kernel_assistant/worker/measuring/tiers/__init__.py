@@ -1,1 +1,2 @@
-"""The quick and the full tier: how a candidate is timed and checked in each."""
+"""Times and checks a candidate in the quick tier, which steers the search, and in the full tier, which is what users
+see."""

@@ -1,4 +1,4 @@
-"""The full tier: a candidate is timed in rounds beside the baselines, and each speed-up gets a confidence interval."""
+"""Times a candidate in the full tier: in rounds beside the baselines, with a confidence interval for each speed-up."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ ONLY_MEASUREMENT: MeasurementNumber = (1, 1)
 
 @dataclass(frozen=True)
 class FullComparison:
-    """How the full tier compares: with `compiled`, beside torch.compile as well as eager mode; and for at most
-    `most_seconds`, once there are enough rounds for an interval."""
+    """Options of the full tier: with `compiled`, the candidate is timed beside torch.compile as well as eager mode;
+    after `most_seconds` the measurement ends, once there are enough rounds for an interval."""
 
     compiled: bool = True
     most_seconds: float = MOST_SECONDS
@@ -58,8 +58,9 @@ class FullTier:
         measurement: MeasurementNumber = ONLY_MEASUREMENT,
         full: FullComparison = FULL,
     ) -> dict[str, Any]:
-        """Returns a dict with the times in milliseconds, and the speed-ups with their intervals. `after` is called
-        after each block. Raises IncorrectOutput."""
+        """Returns a dict with times in milliseconds (`candidate_ms`, `eager_ms`, `compile_ms`), speed-ups with their
+        intervals, the candidate's relative spread (`noise`) and its number of calls (`samples`). `after` is called
+        after each timed block of calls. Raises IncorrectOutput."""
         self._baselines.measure("eager")
         if full.compiled:
             self._baselines.measure("compile")
@@ -102,15 +103,15 @@ class FullTier:
         }
 
     def _over_compile(self, series: Series, measurement: MeasurementNumber) -> dict[str, Any]:
-        """A dict with the time under torch.compile in milliseconds, and the speed-up over torch.compile with its
-        interval."""
+        """Returns a dict with the time under torch.compile in milliseconds, and the speed-up over torch.compile with
+        its interval."""
         theirs = median(series.seconds("compile"))
         speedup, low, high = interval_of(series, "compile", "candidate", *measurement)
         self._baselines.seconds["compile"] = theirs
         return {"compile_ms": theirs * 1e3, "speedup_vs_compile": speedup, "speedup_vs_compile_ci": [low, high]}
 
     def _with_earlier_rounds(self, series: Series, measurement: MeasurementNumber) -> Series:
-        """A series of the rounds of the candidate's earlier measurements, followed by those of `series`; the first
+        """Returns the rounds of the candidate's earlier measurements, followed by those of `series`; the first
         measurement has no earlier rounds."""
         self._earlier = series if measurement[0] == 1 or self._earlier is None else series.behind(self._earlier)
         return self._earlier
@@ -125,12 +126,12 @@ class FullTier:
         repeat: int = 0,
         most_seconds: float = MOST_SECONDS,
     ) -> Series:
-        """Time the candidate in rounds beside `baseline` and `others`. `check(first, count, compared)` checks the block
-        that was just timed, and compares its values if `compared` is true.
+        """Times the candidate in rounds beside `baseline` and `others`. `check(first, count, compared)` checks the
+        `count` calls that were just timed, on the sets (copies of inputs and outputs) from number `first` on, and
+        compares their values if `compared` is true.
 
-        A `repeat` of an implausible series has shorter blocks. After `most_seconds` the least number of rounds is
-        enough.
-        """
+        If `repeat` is not 0, an implausible series is measured again; on a CPU its blocks of calls are shorter then.
+        After `most_seconds` the least number of rounds is enough."""
         on_clock, values = self._baselines.on_clock, self._task_sets.values
         clocked, clocks = on_clock(subject), [on_clock(other) for other in (baseline, *others)]
 

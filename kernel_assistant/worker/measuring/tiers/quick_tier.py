@@ -1,4 +1,5 @@
-"""The quick tier: on a CPU, passes beside eager mode; on a GPU, blocks of calls and CUDA graphs (`quick_timing.py`)."""
+"""Times candidates in the quick tier: on a CPU, in passes (short blocks of calls) beside eager mode; on a GPU, in
+blocks of calls and CUDA graphs (`quick_timing.py`)."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ class QuickTier:
         self.best = math.inf
 
     def timing(self, plan: dict[str, Any], *, together: bool) -> QuickTiming:
-        """The `QuickTiming` of a candidate on a GPU. `together` says that no code of the candidate can run between its
-        blocks."""
+        """Returns the object that times one candidate on a GPU. `together` says that no code of the candidate can run
+        between its blocks of timed calls."""
         host_seconds = 0.0 if self._baselines.nominal else _host_seconds(plan)
         return QuickTiming(
             self._task_sets.sets,
@@ -47,8 +48,9 @@ class QuickTier:
 
     @pinned()
     def measure(self, subject: PlanSubject, after: Callable[[], None], quick: QuickTiming | None) -> dict[str, Any]:
-        """Returns a dict with the times in milliseconds and the speed-ups; on a GPU they are measured by `quick`.
-        `after` is called after each block. Raises IncorrectOutput."""
+        """Returns a dict with times in milliseconds (`candidate_ms`, `graph_ms`, `eager_ms`, `compile_ms`; None if not
+        measured), the speed-ups, `noise` and `samples`; on a GPU, `quick` measures them. `after` is called after each
+        timed block of calls. Raises IncorrectOutput."""
         if quick is None:
             seconds, noise, samples = self._passes(subject, after)
             return self._figures(seconds, None, noise, samples)
@@ -72,9 +74,10 @@ class QuickTier:
         }
 
     def _passes(self, subject: PlanSubject, after: Callable[[], None]) -> tuple[float, float, int]:
-        """Seconds a call, the noise and the number of passes. The time is the ratio to eager mode, which runs in the
-        same passes, multiplied by eager mode's time when the task was opened. So candidates that are timed minutes
-        apart can be compared although the machine's speed has changed. A baseline that takes long is not repeated."""
+        """Returns the seconds per call, the noise and the number of passes. The time is the ratio to eager mode, which
+        runs in the same passes, multiplied by eager mode's time when the task was opened. So candidates that are timed
+        minutes apart can be compared although the machine's speed has changed. If eager mode takes long, it does not
+        run again, and the time is the measured one."""
         eager, known = self._baselines.subject("eager"), self._baselines.seconds["eager"]
         lock, count = self._task_sets.lock, self._task_sets.sets.count
         subjects: list[TimedSubject] = [subject, eager] if known <= MOST_BESIDE_SECONDS else [subject]
@@ -103,5 +106,5 @@ class QuickTier:
 
 
 def _host_seconds(plan: dict[str, Any]) -> float:
-    """An upper estimate of the seconds that the host spends on the launches of one call."""
+    """Returns an upper estimate of the seconds that the host spends on the launches of one call."""
     return sum(LIBRARY_SECONDS if launch.get("library") else KERNEL_SECONDS for launch in plan.get("launches", ()))

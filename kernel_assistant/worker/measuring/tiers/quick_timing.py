@@ -1,9 +1,8 @@
-"""The quick tier on a GPU: all that is timed of a candidate, while the device lock is held once.
+"""Times a candidate in the quick tier on a GPU: everything that is timed, while the device lock is held once.
 
 Other judges wait meanwhile, so the lock is held only for timing and for the steps that depend on timing: putting in new
-values, and at the end one comparison of the outputs. Before that, without the lock, the candidate runs once on its
-sets, and its CUDA graphs are made.
-"""
+values, and at the end one comparison of the outputs. Before that, without the lock, the candidate runs once on the
+copies of inputs and outputs, and its CUDA graphs are made."""
 
 from __future__ import annotations
 
@@ -45,8 +44,9 @@ CHECKED_CALLS = 2
 
 @dataclass(frozen=True)
 class QuickTimes:
-    """Seconds a call in blocks of calls, and in CUDA graphs (None without). `noise` is the relative spread of the times
-    of all graphs, or of all blocks if there are no graphs; `samples` is the number of blocks and graphs."""
+    """Seconds per call when the host launches the calls, and in CUDA graphs (None without). `noise` is the relative
+    spread of the times of all graphs, or of all blocks of calls if there are no graphs; `samples` is the number of
+    blocks and graphs."""
 
     seconds: float
     graph_seconds: float | None
@@ -56,7 +56,8 @@ class QuickTimes:
 
 @dataclass(frozen=True)
 class _TimedBlock:
-    """A block of `calls` calls, on the sets from `first` on. `run` makes the calls and returns their seconds."""
+    """`calls` calls in a row that are timed together, on the sets (copies of inputs and outputs) from number `first`
+    on. `run` makes the calls and returns their seconds."""
 
     first: int
     calls: int
@@ -64,13 +65,13 @@ class _TimedBlock:
 
 
 class QuickTiming:
-    """Times one candidate on a task's sets, in blocks of about `block_seconds`. The host needs at most `host_seconds`
-    to launch a call of the candidate; a call is expected to take `expected_seconds`. With `together`, where no code of
-    the candidate can run between blocks, several blocks share one change of values.
+    """Times one candidate on a task's sets (copies of inputs and outputs), in blocks of calls that take about
+    `block_seconds`. The host needs at most `host_seconds` to launch a call of the candidate; a call is expected to take
+    `expected_seconds`. With `together`, where no code of the candidate can run between blocks, several blocks share one
+    change of values.
 
     A candidate that computes in one of these blocks the results of another gains nothing, because the mean over the
-    blocks counts.
-    """
+    blocks counts."""
 
     def __init__(
         self,
@@ -95,9 +96,9 @@ class QuickTiming:
         self._held: list[TimedCall] = []
 
     def get_ready(self, subject: PlanSubject) -> None:
-        """Run the candidate, untimed, on sets whose values change later, so that the outputs of a candidate that
-        remembers results by address are wrong then. Make its CUDA graphs, if launching on the host may limit its speed.
-        """
+        """Runs the candidate, untimed, on sets whose values change later, so that the outputs of a candidate that
+        remembers results by address are wrong then. Makes its CUDA graphs, if launching on the host may limit its
+        speed."""
         count, probe = self._sets.count, min(self._sets.count, PROBE)
         # Other work can only make it slower.
         measured = min(subject.run(0, probe) for _ in range(PROBES)) / probe
@@ -110,8 +111,8 @@ class QuickTiming:
             self._capture(subject)
 
     def measure(self, subject: PlanSubject, timed: TimedSubject, after: Callable[[], None]) -> QuickTimes:
-        """Time the candidate. The device has to be held exclusively. `timed` is `subject`, with nominal times in
-        tests."""
+        """Times the candidate `subject`. The device has to be held exclusively. `timed` is `subject` itself, or in
+        tests a wrapper that reports invented times. `after` is called after each group of blocks."""
         means, times, length = list[float](), list[float](), 0
 
         def add(blocks: int) -> None:
@@ -141,15 +142,16 @@ class QuickTiming:
         return QuickTimes(seconds, self._typical(of_groups), spread(of_graphs), len(times) + len(of_graphs))
 
     def check(self, subject: PlanSubject) -> None:
-        """Raise IncorrectOutput if a timed call did not write its outputs, or if outputs that were kept for comparison
+        """Raises IncorrectOutput if a timed call did not write its outputs, or if outputs that were kept for comparison
         are wrong."""
         require_written(self._left)
         self._outputs.check_held(subject, self._held)
         self._left, self._held, self._drawn = [], [], []
 
     def _replayed(self, subject: PlanSubject, after: Callable[[], None]) -> tuple[list[float], list[float]] | None:
-        """Times the CUDA graphs. Returns the mean seconds a call of each group of graphs, and of each graph; None if
-        the calls cannot be captured. Graphs that turn out to be too short or too long are made again."""
+        """Times the CUDA graphs. Returns the mean seconds per call of each group of graphs that were timed after one
+        change of values, and the seconds per call of each graph; None if the calls cannot be captured. Graphs that turn
+        out to be too short or too long are made again."""
         needed = self._graph_length()
         if not self._firsts or not _fits(self._graph_calls, needed):
             self._capture(subject)
@@ -163,7 +165,7 @@ class QuickTiming:
         return (means, times) if times else None
 
     def _capture(self, subject: PlanSubject) -> None:
-        """Let the runner make the graphs. If it cannot, there are none."""
+        """Lets the runner make the CUDA graphs. If it cannot, there are none."""
         calls = self._graph_length()
         firsts = [(self._length() + number * calls) % self._sets.count for number in range(GRAPHS)]
         made = all(subject.capture(number, first, calls) for number, first in enumerate(firsts))
@@ -172,8 +174,8 @@ class QuickTiming:
     def _timed(
         self, subject: PlanSubject, blocks: list[_TimedBlock], after: Callable[[], None]
     ) -> list[list[tuple[float, int]]]:
-        """Times the blocks. Returns (seconds, calls) of each block, in groups. Before a group, the input sets of all
-        its blocks get new values; so no set occurs twice in a group."""
+        """Times the blocks. Returns (seconds, calls) of each block, in groups. Before each group, the inputs of all its
+        blocks get new values; so no set of inputs occurs twice in a group."""
         if not self._together or sum(block.calls for block in blocks) > self._sets.count:
             return [self._timed_together(subject, [block], after) for block in blocks]
         return [self._timed_together(subject, blocks, after)]
@@ -181,9 +183,9 @@ class QuickTiming:
     def _timed_together(
         self, subject: PlanSubject, blocks: list[_TimedBlock], after: Callable[[], None]
     ) -> list[tuple[float, int]]:
-        """Times a group of blocks, after all their input sets got new values. Returns seconds and number of calls of
-        each block. `after` is called once the blocks have run. If the runner answered later than its own clock
-        explains, the whole group is timed again."""
+        """Times a group of blocks, after all their inputs got new values. Returns (seconds, calls) of each block.
+        `after` is called once the blocks have run. If the runner answered later than its own clock explains, the whole
+        group is timed again."""
         rings = [self._sets.around(block.first, block.calls) for block in blocks]
         indices = [index for ring in rings for index in ring]
 
@@ -206,8 +208,8 @@ class QuickTiming:
         return [(spent, block.calls) for spent, block in zip(seconds, blocks, strict=True)]
 
     def _hold(self, subject: PlanSubject, indices: list[int]) -> None:
-        """Keep the timed calls on the sets `indices` for `check`; calls whose tensors are too large to keep are checked
-        now."""
+        """Keeps outputs and inputs of the timed calls on the sets with these indices, for `check`; calls whose tensors
+        are too large to keep are checked now."""
         for index in indices:
             call = self._outputs.hold(index)
             if call.kept:
@@ -216,9 +218,9 @@ class QuickTiming:
                 self._outputs.check_call(subject, call)
 
     def _typical(self, means: list[float]) -> float:
-        """Returns the seconds a call that represent all groups of blocks (`means`): the minimum, because other work can
-        only make a group slower; or the median, if the candidate's own code runs on the host and could shorten a
-        group."""
+        """Returns the seconds per call that represent all groups of blocks, from the mean of each group (`means`): the
+        minimum, because other work can only make a group slower; or the median, if the candidate's own code runs on the
+        host and could shorten a group."""
         return min(means) if self._together else median(means)
 
     @staticmethod
@@ -233,14 +235,14 @@ class QuickTiming:
         return self._call_seconds < min(self._host_bound, SHORT_BLOCK_SECONDS / MANY_CALLS)
 
     def _length(self) -> int:
-        """The number of calls in a block."""
+        """Returns the number of calls in a block."""
         seconds = SHORT_BLOCK_SECONDS if self._is_short() else self._most_block_seconds
         calls = longer(self._call_seconds, 1, self._sets.count, min(seconds, self._most_block_seconds))
         return max(calls, min(self._sets.count, FEWEST_CALLS))
 
     def _graph_length(self) -> int:
-        """The number of calls in a graph: as many as in a block, or fewer if then no two graphs share a set and the
-        graphs are still long enough."""
+        """Returns the number of calls in a CUDA graph: as many as in a block, or fewer if then no two graphs share a
+        set of inputs and the graphs are still long enough."""
         length, apart = self._length(), self._sets.count // GRAPHS
         return min(length, apart) if apart * self._call_seconds >= LEAST_GRAPH_SECONDS else length
 
@@ -251,5 +253,6 @@ def _fits(calls: int, needed: int) -> bool:
 
 
 def _differ(times: list[float]) -> bool:
-    """Whether the times differ so much that more have to be measured; False once there are `MOST_TIMES`."""
+    """Whether the relative spread of the times is so large that more have to be measured; False once there are
+    `MOST_TIMES`."""
     return len(times) < MOST_TIMES and spread(times) > MOST_SPREAD

@@ -44,7 +44,7 @@ def _begin() -> None:
 
 
 def _run_hidden() -> None:
-    """Import the sitecustomize that this file hides; if there is none, this module stays loaded."""
+    """Imports the sitecustomize that this file hides; if there is none, this module stays loaded."""
     ours = sys.modules.pop(__name__, None)
     try:
         with contextlib.suppress(ModuleNotFoundError):

@@ -1,1 +1,2 @@
-"""Operations of cuBLASLt and cuDNN: their algorithms, the choice among them by time, and the file of choices."""
+"""Operations of cuBLASLt and cuDNN: lists their algorithms, chooses among these by time, and keeps the choices in a
+file."""

@@ -30,19 +30,19 @@ HOPELESS = 3.0
 
 
 class Wanted(NamedTuple):
-    """Which algorithms of an operation are built: only the one called `name` if that is not "", else at most `plans`
-    execution plans of each cuDNN graph."""
+    """Selects the algorithms of an operation that are built: only the one called `name` if that is not "", else at most
+    `plans` execution plans of each cuDNN graph."""
 
     plans: int = MOST_PLANS
     name: str = ""
 
 
 class Algorithm(NamedTuple):
-    """One algorithm: its name, the bytes of its workspace, and `attempt`, which runs it and returns a status (0: done).
+    """One algorithm of a library operation: its name, the bytes of its workspace, and `attempt`, which runs it and
+    returns a status (0: done).
 
     `attempt(words, stream)`: `words` are the addresses of the operands and, last, of the workspace. `reproducible` says
-    whether the algorithm gives the same bits each time.
-    """
+    whether the algorithm gives the same bits each time."""
 
     name: str
     workspace: int
@@ -53,12 +53,12 @@ class Algorithm(NamedTuple):
 def choose(
     driver: Driver, events: Events, ways: Sequence[Algorithm], spans: Sequence[int]
 ) -> tuple[Algorithm | None, bool]:
-    """The fastest of `ways` for operands of `spans` bytes, None if the library refuses all of them; and whether `ways`
-    were timed. `ways` lists reproducible algorithms first, and within each group the likely fastest first.
+    """Returns the fastest of the algorithms `ways` for operands of `spans` bytes, None if the library refuses all of
+    them; and whether `ways` were run. `ways` lists reproducible algorithms first, and within each group the likely
+    fastest first.
 
     If there is no memory for the trial, returns the first algorithm. Raises CudaError. Waits until the device has
-    finished.
-    """
+    finished."""
     blocks: list[int] = []
     try:
         for size in (*spans, max(way.workspace for way in ways)):
@@ -90,9 +90,9 @@ def _fastest(driver: Driver, events: Events, ways: Sequence[Algorithm], words: W
 
 
 def _time(driver: Driver, events: Events, way: Algorithm, words: Words, most: float) -> float:
-    """The shortest time of a call in milliseconds; infinite if the library refuses the call. If the first call takes
-    more than `most` milliseconds, its time is returned. Calls are timed in a CUDA graph if the library can be captured:
-    otherwise the host's delays would make the time of short calls vary."""
+    """Returns the shortest time of a call in milliseconds; infinite if the library refuses the call. If the first call
+    takes more than `most` milliseconds, its time is returned. Calls are timed in a CUDA graph if the library can be
+    captured: otherwise the host's delays would make the time of short calls vary."""
     if way.attempt(words, 0):
         return math.inf
     driver.synchronize()

@@ -1,4 +1,5 @@
-"""The sizes and strides of a convolution in the form that cuDNN takes, and their checks. Standard library only."""
+"""Converts the sizes and strides of a convolution to the form that cuDNN takes, and checks them. Standard library
+only."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ INT_MAX = 2**31 - 1
 
 
 class ConvolutionShape(NamedTuple):
-    """A convolution over two or three spatial dimensions: sizes in the order N, C, spatial, whatever the layout."""
+    """The shape of a convolution over two or three spatial dimensions. `x`, `w`, `out` and `bias` are sizes in the
+    order N, C, spatial, whatever the memory layout; `w` is the filter."""
 
     x: tuple[int, ...]
     w: tuple[int, ...]
@@ -25,7 +27,7 @@ class ConvolutionShape(NamedTuple):
     channels_last: bool
 
     def sizes_of(self, field: str) -> tuple[int, ...]:
-        """Sizes of a buffer of the launch: x, w, z (which is added to the result), bias or out."""
+        """Returns the sizes of an operand of the launch: x, w, z (which is added to the result), bias or out."""
         return {"x": self.x, "w": self.w, "bias": self.bias}.get(field, self.out)
 
     @property
@@ -46,7 +48,8 @@ class ConvolutionShape(NamedTuple):
 
 
 def read_shape(launch: BoundLibraryCall) -> ConvolutionShape:
-    """The convolution of a launch. Raises LibraryError if its sizes contradict each other or exceed its buffers."""
+    """Returns the convolution of a launch; a spatial dimension of size 1 is added to a 1-D one. Raises LibraryError if
+    its sizes contradict each other or exceed its buffers."""
     settings, sizes = launch.settings, launch.sizes
     stride, padding, dilation = (_numbers(settings[key]) for key in ("stride", "padding", "dilation"))
     groups, rank = int(settings["groups"]), len(stride)
@@ -85,7 +88,8 @@ def read_shape(launch: BoundLibraryCall) -> ConvolutionShape:
 
 
 def strides(sizes: Sequence[int], channels_last: bool) -> tuple[int, ...]:
-    """Strides, in elements, of a dense tensor with the sizes N, C, spatial; stored channels last or in this order."""
+    """Returns the strides, in elements, of a dense tensor with the sizes N, C, spatial: stored channels last, or in
+    this order."""
     order = [0, *range(2, len(sizes)), 1] if channels_last else list(range(len(sizes)))
     steps, step = [0] * len(sizes), 1
     for position in reversed(order):

@@ -1,8 +1,7 @@
-"""Matrix products by cuBLASLt, through ctypes. Standard library only.
+"""Computes matrix products by cuBLASLt, through ctypes. Standard library only.
 
 cuBLASLt is column-major: a row-major product out = a·b is its product outᵀ = bᵀ·aᵀ, so its first operand is our `b`.
-Numbers are those of cublasLt.h, cublas_api.h and library_types.h (the same in CUDA 12 and 13).
-"""
+Numbers are those of cublasLt.h, cublas_api.h and library_types.h (the same in CUDA 12 and 13)."""
 
 from __future__ import annotations
 
@@ -61,7 +60,7 @@ SIGNATURES: dict[str, list[object]] = {
 
 
 class CublasLt(OpenedLibrary):
-    """cuBLASLt. Its descriptors live as long as the process."""
+    """The library cuBLASLt. Its descriptors live as long as the process."""
 
     create, status_name = "cublasLtCreate", "cublasLtGetStatusName"
 
@@ -72,8 +71,9 @@ class CublasLt(OpenedLibrary):
         return ""
 
     def ways(self, launch: BoundLibraryCall, tf32: bool, deterministic: bool, wanted: Wanted) -> list[Algorithm]:
-        """The algorithms that the library's heuristics suggest for a launch; if there is nothing to compute, a single
-        one that does nothing. Raises LibraryError if the sizes do not fit the buffers."""
+        """Returns the algorithms that the library's heuristics suggest for a launch; if there is nothing to compute, a
+        single one that does nothing. Raises LibraryError if the sizes do not fit the buffers. `deterministic` and
+        `wanted` have no effect."""
         sizes = launch.sizes
         check_spans(launch)
         if 0 in (sizes["m"], sizes["n"], sizes["batch"]):
@@ -85,9 +85,9 @@ class CublasLt(OpenedLibrary):
 
 
 def split_ways(library: CublasLt, launch: BoundLibraryCall) -> list[Algorithm]:
-    """Algorithms for a float32 product in TF32, where each operand is split into a part with TF32's mantissa (`a`, `b`)
-    and the rest (`a_low`, `b_low`): a_low·b + a·b_low, then a·b in pieces along k. Raises LibraryError for another
-    dtype."""
+    """Returns algorithms for a float32 product in TF32, where each operand is split into a part with TF32's mantissa
+    (`a`, `b`) and the rest (`a_low`, `b_low`): a_low·b + a·b_low, then a·b in pieces along k. Raises LibraryError for
+    another dtype."""
     if launch.dtype != "f32":
         raise LibraryError(f"{launch.symbol}: only float32 is split")
     steps = list(_steps(library, launch))
@@ -133,8 +133,9 @@ def _steps(library: CublasLt, launch: BoundLibraryCall) -> Iterator[_Step]:
 
 
 def _in_order(fields: Sequence[str], steps: Sequence[_Step], parts: Sequence[Algorithm]) -> Callable[[Words, int], int]:
-    """Returns a function (words, stream) → status that runs `parts` one after another. `words` are the addresses of the
-    launch's operands and workspace; each part gets the addresses that its step reads, followed by the workspace's."""
+    """Returns a function of (words, stream) that runs `parts` one after another and returns the first status that is
+    not 0, else 0. `words` are the addresses of the launch's operands and workspace; each part gets the addresses that
+    its step reads, followed by the workspace's."""
     workspace = len(fields)
     picked = [[(fields.index(field), offset) for field, offset in step.reads] for step in steps]
     kinds = [ctypes.c_uint64 * (len(read) + 1) for read in picked]
@@ -151,7 +152,8 @@ def _in_order(fields: Sequence[str], steps: Sequence[_Step], parts: Sequence[Alg
 
 
 class Operation:
-    """The cuBLASLt descriptors of one matrix product."""
+    """The cuBLASLt descriptors of one matrix product of the dtype `of`, such as "f32". `fields` names the operands
+    whose addresses a call passes, in this order."""
 
     def __init__(
         self,
@@ -189,7 +191,7 @@ class Operation:
         self.c = self._layout(dtype, m, n, sizes["ldc"], batch, sizes["stride_c"]) if "c" in self.fields else self.out
 
     def heuristics(self) -> list[HeuristicResult]:
-        """The library's suggestions, best first; empty if it has none."""
+        """Returns the algorithms that the library suggests, best first; empty if it has none."""
         library, preference = self.library, c_void_p()
         library.check("cublasLtMatmulPreferenceCreate", byref(preference))
         values: list[tuple[int, c_uint32 | c_uint64]] = [(PREF_WORKSPACE, c_uint64(MOST_WORKSPACE))]
@@ -209,8 +211,8 @@ class Operation:
         return [] if status else [results[index] for index in range(count.value) if not results[index].state]
 
     def way(self, result: HeuristicResult) -> Algorithm:
-        """The product, computed by one algorithm of the heuristics. The address of a bias is part of the descriptor, so
-        calls with a bias are made one at a time, under a lock."""
+        """Returns the product as computed by one suggested algorithm. The address of a bias is part of the descriptor,
+        so calls with a bias are made one at a time, under a lock."""
         algorithm = (c_uint64 * 8)(*result.algorithm)
         function, handle, size = self.library.lib.cublasLtMatmul, self.library.handle(), result.workspace
         fields = self.fields
@@ -247,7 +249,8 @@ class Operation:
         self.library.check("cublasLtMatmulDescSetAttribute", self.descriptor, attribute, byref(value), size)
 
     def _layout(self, dtype: int, rows: int, columns: int, step: int, batch: int, stride: int) -> c_void_p:
-        """The descriptor of a row-major matrix: to cuBLASLt it is the column-major matrix that has the same bytes."""
+        """Returns the descriptor of a batch of row-major matrices: to cuBLASLt each is the column-major matrix that has
+        the same bytes. `step` is the distance of rows, `stride` that of matrices, in elements."""
         layout = c_void_p()
         self.library.check("cublasLtMatrixLayoutCreate", byref(layout), dtype, columns, rows, step)
         for attribute, value in ((LAYOUT_BATCH_COUNT, c_int32(batch)), (LAYOUT_BATCH_OFFSET, c_int64(stride))):
@@ -257,7 +260,7 @@ class Operation:
 
 
 def check_spans(launch: BoundLibraryCall) -> None:
-    """Raise LibraryError if the sizes of a launch exceed one of its buffers or make no sense."""
+    """Raises LibraryError if the sizes of a launch exceed one of its buffers or make no sense."""
     sizes, settings = launch.sizes, launch.settings
     m, n, k, batch = (sizes[name] for name in ("m", "n", "k", "batch"))
     if min(m, n, batch) < 0 or k < 1 or max(m, n, k, batch) > INT_MAX:
@@ -283,7 +286,7 @@ def check_spans(launch: BoundLibraryCall) -> None:
 
 
 def load(path: str) -> ctypes.CDLL:
-    """Load the library and set the signatures of its functions. Raises OSError."""
+    """Loads cuBLASLt and sets the signatures of its functions. Raises OSError."""
     lib = ctypes.CDLL(path)
     declare(lib, SIGNATURES, CublasLt.status_name)
     lib.cublasLtGetVersion.restype = c_size_t

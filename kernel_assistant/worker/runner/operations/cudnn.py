@@ -1,10 +1,9 @@
-"""Convolutions by cuDNN, through ctypes: algorithms of the graph interface (`cudnn_graph.py`) and of the older
-interface, which this file calls. Standard library only.
+"""Computes convolutions by cuDNN, through ctypes: with algorithms of the graph interface (`cudnn_graph.py`) and of the
+older interface, which this file calls. Standard library only.
 
 Numbers are those of cudnn_graph.h, cudnn_ops.h and cudnn_cnn.h (cuDNN 8 and 9). A convolution over one spatial
 dimension is run as one over two. A transposed convolution is the gradient of a convolution for its data: `x` is cuDNN's
-dy, `out` its dx.
-"""
+dy, `out` its dx."""
 
 from __future__ import annotations
 
@@ -48,7 +47,7 @@ class AlgorithmPerformance(ctypes.Structure):
 
 
 class CudnnConvolutions:
-    """All convolutions by cuDNN on one device."""
+    """Lists the algorithms of cuDNN for convolutions on one device."""
 
     def __init__(self, paths: dict[str, str]) -> None:
         self.library = Cudnn(paths)
@@ -60,13 +59,13 @@ class CudnnConvolutions:
         return f"cudnn {self.library.lib.cudnnGetVersion()}"
 
     def ways(self, launch: BoundLibraryCall, tf32: bool, deterministic: bool, wanted: Wanted) -> list[Algorithm]:
-        """Algorithms for a launch: engines of the graph interface with a fused epilogue, such engines with separate
-        calls for the epilogue, then algorithms of the older interface. Irreproducible ones come last; with
+        """Returns algorithms for a launch: engines of the graph interface with a fused epilogue, such engines with
+        separate calls for the epilogue, then algorithms of the older interface. Irreproducible ones come last; with
         `deterministic` they are left out, unless there are no others.
 
         Where there are engines with a fused epilogue, separate calls are never faster: one engine is enough for them.
-        The older interface is asked last, and not at all if one plan was wanted and a reproducible one is there.
-        """
+        The older interface is tried last, and not at all if `wanted` asks for one plan and a reproducible one was
+        found."""
         shape = read_shape(launch)
         if shape.is_empty:
             return [Algorithm("nothing", 0, lambda words, stream: 0)]
@@ -148,8 +147,8 @@ class CudnnConvolution:
         return self.bias is not None and self.fused is not None and (with_relu or algorithm == PRECOMPUTED_GEMM)
 
     def finished(self, way: Algorithm) -> Algorithm:
-        """The algorithm `way`, which only convolves, followed by separate calls that add z and the bias and apply the
-        activation, as far as the launch has them."""
+        """Returns the algorithm `way`, which only convolves, followed by separate calls that add z and the bias and
+        apply the activation, as far as the launch has them."""
         steps = self._epilogue()
         if not steps:
             return way
@@ -227,7 +226,7 @@ class CudnnConvolution:
         return self.fields.index("x"), self.fields.index("w"), self.fields.index("out"), len(self.fields)
 
     def _algorithms(self) -> list[AlgorithmPerformance]:
-        """The algorithms that cuDNN's heuristics name, best first: the deterministic ones, or all if none is
+        """Returns the algorithms that cuDNN's heuristics name, best first: the deterministic ones, or all if none is
         deterministic. Others are not needed beside deterministic ones, because the graph interface has faster ones."""
         results, count = (AlgorithmPerformance * ALGORITHMS)(), c_int()
         which = "BackwardData" if self.transposed else "Forward"
@@ -247,7 +246,7 @@ class CudnnConvolution:
         return None if status else size.value
 
     def _described(self) -> tuple[c_void_p, c_void_p, c_void_p, c_void_p]:
-        """The descriptors of input, filter, convolution and result, in the order in which cuDNN's functions
+        """Returns the descriptors of input, filter, convolution and result, in the order in which cuDNN's functions
         take them."""
         if self.transposed:
             return self.w, self.x, self.convolution, self.out

@@ -1,9 +1,9 @@
-"""Convolutions by cuDNN's graph interface, through ctypes: the engines that PyTorch uses. Standard library only.
+"""Lists cuDNN's algorithms for convolutions in its graph interface, through ctypes: the engines that PyTorch uses.
+Standard library only.
 
 cuDNN's heuristics get a small graph (a convolution, then the additions of z and bias, then ReLU or SiLU) and name
 configurations of engines, likely best first; each becomes an execution plan. Numbers are those of cudnn_graph.h (the
-same in cuDNN 8 and 9).
-"""
+same in cuDNN 8 and 9)."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def graph_ways(
     deterministic: bool,
     wanted: Wanted,
 ) -> list[Algorithm]:
-    """Algorithms for the convolution of a launch, likely best first: with its epilogue if `fused`, only reproducible
-    ones if `deterministic`. Empty if cuDNN has none."""
+    """Returns algorithms for the convolution of a launch, likely best first: with its epilogue if `fused`, only
+    reproducible ones if `deterministic`. Empty if cuDNN has none."""
     try:
         return _Graph(library, launch, shape, tf32, fused).ways(deterministic, wanted)
     except LibraryError:
@@ -58,8 +58,8 @@ def graph_ways(
 
 
 def takes_tensor_cores(library: Cudnn, launch: BoundLibraryCall, shape: ConvolutionShape) -> bool:
-    """Whether PyTorch would use tensor cores for the convolution if TF32 is allowed: whether cuDNN's first choice of
-    engine uses them. True if cuDNN offers no engine."""
+    """Whether PyTorch would use tensor cores for the convolution if TF32 is allowed. PyTorch takes cuDNN's first choice
+    of engine, so the answer is whether that one uses them. True if cuDNN offers no engine."""
     try:
         return _Graph(library, launch, shape, True, False).first_takes_tensor_cores()
     except LibraryError:
@@ -67,7 +67,7 @@ def takes_tensor_cores(library: Cudnn, launch: BoundLibraryCall, shape: Convolut
 
 
 class _Graph:
-    """The graph of one convolution. Descriptors live as long as the process."""
+    """The cuDNN graph of one convolution, with its epilogue if `fused`. Descriptors live as long as the process."""
 
     def __init__(
         self, library: Cudnn, launch: BoundLibraryCall, shape: ConvolutionShape, tf32: bool, fused: bool
@@ -116,9 +116,9 @@ class _Graph:
         return self._made(PLAN, (400, HANDLE, [self.library.handle()]), (401, DESCRIPTOR, [configuration]))
 
     def _attempt(self, plan: c_void_p) -> Callable[[Words, int], int]:
-        """A function that runs a plan. The operands' addresses are in a descriptor. The MOST_PACKS descriptors that
-        were made last are kept: making one takes the host 4 µs, and a program's tensors are often where they were in an
-        earlier call. All equal convolutions of a process share them."""
+        """Returns a function that runs a plan. The operands' addresses are in a descriptor. The MOST_PACKS descriptors
+        that were made last are kept: making one takes the host 4 µs, and a program's tensors are often at the addresses
+        of an earlier call. All equal convolutions of a process share them."""
         library, lib, handle = self.library, self.library.lib, self.library.handle()
         positions = [self.launch.fields.index(field) for field in self.fields]
         scratch = len(self.launch.fields)
@@ -142,8 +142,8 @@ class _Graph:
         return attempt
 
     def _pack(self, pack: c_void_p, addresses: list[int], workspace: int) -> int:
-        """Makes the descriptor of operands' addresses in `pack`. Returns a status; there is no descriptor if it is not
-        0."""
+        """Creates a descriptor of the operands' addresses and the workspace's, and writes its handle to `pack`. Returns
+        cuDNN's status; if that is not 0, there is no descriptor."""
         lib, count = self.library.lib, len(addresses)
         names = (c_int64 * count)(*range(1, count + 1))
         pointers, scratch = (c_void_p * count)(*addresses), c_void_p(workspace)
@@ -225,14 +225,16 @@ class _Graph:
                 continue
 
     def _notes(self, configuration: c_void_p) -> set[int]:
-        """The set of cuDNN's numerical notes (such as: uses tensor cores) for the engine of a configuration."""
+        """Returns cuDNN's numerical notes for the engine of a configuration, as numbers; one says that it uses tensor
+        cores."""
         engine = self._create(ENGINE)
         count = c_int64()
         self._check("cudnnBackendGetAttribute", configuration, 300, DESCRIPTOR, 1, byref(count), byref(engine))
         return set(self._get(engine, 1303, NOTE, c_int, MOST_NOTES))
 
     def _allowed(self, notes: set[int]) -> bool:
-        """Whether an engine with these numerical notes computes in the precision that PyTorch would use."""
+        """Whether an engine with these numerical notes, as `_notes` returns them, computes in the precision that
+        PyTorch would use."""
         refused = {FOURIER, REDUCED_PRECISION}
         if self.launch.dtype == "f32" and not self.tf32:
             refused |= {TENSOR_CORE, DOWN_CONVERT}
@@ -252,8 +254,8 @@ class _Graph:
         return made
 
     def _descriptors(self, of: c_void_p, name: int, kind: int) -> list[c_void_p]:
-        """The descriptors in a list attribute `name` of the descriptor `of`: one query gives their number, another one
-        fills them in."""
+        """Returns the descriptors in the list attribute `name` of the descriptor `of`: one query gives their number,
+        another one fills them in."""
         count = c_int64()
         self._check("cudnnBackendGetAttribute", of, name, DESCRIPTOR, 0, byref(count), None)
         array = (c_void_p * count.value)(*(self._create(kind).value for _ in range(count.value)))

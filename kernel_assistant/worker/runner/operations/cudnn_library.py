@@ -1,4 +1,5 @@
-"""cuDNN as a shared library: how it is loaded, its signatures, one handle. Standard library only."""
+"""Loads cuDNN as a shared library, declares the signatures of its functions, and holds one handle. Standard library
+only."""
 
 from __future__ import annotations
 
@@ -41,8 +42,8 @@ SIGNATURES: dict[str, list[object]] = {
 
 
 class Cudnn(OpenedLibrary):
-    """cuDNN. Calls run one at a time, because the stream is a property of the handle. Descriptors live as long as the
-    process."""
+    """The library cuDNN. Users of its handle take `lock`, because the stream is a property of the handle. Descriptors
+    live as long as the process."""
 
     create, status_name = "cudnnCreate", "cudnnGetErrorString"
 
@@ -57,7 +58,7 @@ class Cudnn(OpenedLibrary):
 
 
 def load(paths: dict[str, str]) -> ctypes.CDLL:
-    """Load cuDNN and set the signatures of its functions. cuDNN looks up other libraries by name, so these are loaded
+    """Loads cuDNN and sets the signatures of its functions. cuDNN looks up other libraries by name, so these are loaded
     before it. Raises OSError."""
     for needed in ("nvrtc", "cublaslt"):
         if needed in paths:

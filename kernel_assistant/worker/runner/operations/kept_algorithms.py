@@ -26,14 +26,14 @@ Names = dict[str, str]
 
 
 def key_of(library: str, device: str, operation: object) -> str:
-    """The key under which the algorithm for an operation is kept. `library` is name and version, `device` device and
-    driver."""
+    """Returns the key under which the algorithm for an operation is kept. `library` is name and version of the library,
+    `device` name and driver version of the GPU."""
     return hashlib.sha256(f"{VERSION}, {library}, {device}: {operation}".encode()).hexdigest()[:32]
 
 
 def kept_file() -> str:
-    """The path of the file in the user's cache folder; "" if the user has switched keeping off, or there is no home
-    folder."""
+    """Returns the path of the file of choices in the user's cache folder; "" if the user has switched keeping off, or
+    if there is no home folder."""
     folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     if os.environ.get(VARIABLE) == "off" or not os.path.isabs(folder):
         return ""
@@ -41,15 +41,16 @@ def kept_file() -> str:
 
 
 class KeptAlgorithms:
-    """Names of the chosen algorithms, by the key of their operation. `fresh` are those that were chosen in this process
-    and not saved yet. `prefix` is put before the keys of the algorithms that this process chooses."""
+    """The names of chosen algorithms, by the key of their operation: `names` and those in the file at `path` ("": no
+    file). `fresh` are those that were chosen in this process and not saved yet. `prefix` is put before their keys."""
 
     def __init__(self, names: Names | None = None, path: str = "", prefix: str = "") -> None:
         self.path, self.prefix, self.fresh = path, prefix, Names()
         self.names = {**(names or {}), **read(path)}
 
     def known(self, key: str) -> list[str]:
-        """The names of algorithms that were chosen earlier for an operation, the judge's choice first."""
+        """Returns the names of algorithms that were chosen earlier for an operation, the judge's choice first (the
+        judge chooses alone on the device)."""
         return [self.names[one] for one in dict.fromkeys((key, f"{self.prefix}{key}")) if one in self.names]
 
     def add(self, names: Names) -> None:
@@ -58,17 +59,17 @@ class KeptAlgorithms:
         self.fresh.update(chosen)
 
     def take_fresh(self) -> Names:
-        """The names in `fresh`, which is empty afterwards."""
+        """Returns the names in `fresh`, by key, and empties it."""
         fresh, self.fresh = self.fresh, {}
         return fresh
 
     def save(self) -> None:
-        """Adds the choices that were made since the last call to the user's file of choices."""
+        """Adds the choices in `fresh` to the file and empties `fresh`."""
         write(self.path, self.take_fresh())
 
 
 def write(path: str, fresh: Names) -> None:
-    """Add the names in `fresh` to the file at `path`, as its newest entries. If that fails, the file stays as it is,
+    """Adds the names in `fresh` to the file at `path`, as its newest entries. If that fails, the file stays as it is,
     and each process chooses its algorithms again."""
     if not fresh or not path:
         return
@@ -86,7 +87,7 @@ def write(path: str, fresh: Names) -> None:
 
 
 def checked(names: object) -> Names:
-    """The entries of `names` whose key and value are texts of at most LONGEST characters; {} if `names` is no
+    """Returns the entries of `names` whose key and value are texts of at most LONGEST characters; {} if `names` is no
     dictionary. `names` may come from a damaged file, or from a runner, which is not trusted."""
     if not isinstance(names, dict):
         return {}
@@ -98,7 +99,7 @@ def _is_short(text: object) -> bool:
 
 
 def read(path: str) -> Names:
-    """The names in the file at `path`; {} without a file, or if it is damaged."""
+    """Returns the names, by key, in the file at `path`; {} without a file, or if it is damaged."""
     if not path:
         return {}
     try:

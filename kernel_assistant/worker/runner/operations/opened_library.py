@@ -1,5 +1,5 @@
-"""A shared library of NVIDIA that works through a handle: its signatures, the handle, its errors. Standard library
-only."""
+"""Wraps a shared library of NVIDIA that works through a handle: its signatures, the handle, its errors. Standard
+library only."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ..plan import LibraryError
 
 
 class OpenedLibrary:
-    """A library with a handle on the current device, made at first use. `create` is the function that makes the handle,
-    `status_name` the one that names a status."""
+    """A shared library with a handle on the current device, made at first use. `create` names the function that makes
+    the handle, `status_name` the function that returns the name of a status."""
 
     create = status_name = ""
 
@@ -28,18 +28,18 @@ class OpenedLibrary:
         return self._handle
 
     def check(self, call: str, *arguments: object) -> None:
-        """Calls a function. Raises LibraryError if its status is not 0."""
+        """Calls the library's function named `call`. Raises LibraryError if its status is not 0."""
         status = getattr(self.lib, call)(*arguments)
         if status:
             raise LibraryError(f"{call}: {self.name_of(status)}")
 
     def name_of(self, status: int) -> str:
-        """The library's own name for a status."""
+        """Returns the library's own name for a status code."""
         return (getattr(self.lib, self.status_name)(status) or b"unknown").decode()
 
 
 def declare(lib: ctypes.CDLL, signatures: Mapping[str, Sequence[object]], status_name: str) -> None:
-    """Set the argument and result types of functions: those in `signatures` return a status (int), the function
+    """Sets the argument and result types of functions: those in `signatures` return a status (int), the function
     `status_name` returns a text."""
     for name, arguments in signatures.items():
         function = getattr(lib, name)

@@ -1,4 +1,4 @@
-"""Scratch memory that plans on one stream of one thread share, and that keeps its address between calls."""
+"""Holds scratch memory that all plans on one stream of one thread share, and that keeps its address between calls."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _arenas = _Arenas()
 
 
 def arena(device: torch.device, stream: int, size: int) -> torch.Tensor:
-    """At least `size` bytes of memory. All callers on this stream and thread get the same tensor, until one needs more.
-    Their launches run in order on the stream, so no two of them use the memory at the same time."""
+    """Returns a uint8 tensor of at least `size` bytes. All callers on this stream and thread get the same tensor, until
+    one needs more. Their launches run in order on the stream, so no two of them use the memory at the same time."""
     of, key = _arenas.of, (device.index, stream)
     memory = of.get(key)
     if memory is None or memory.numel() < size:
@@ -36,8 +36,8 @@ def arena(device: torch.device, stream: int, size: int) -> torch.Tensor:
 
 
 def keep(of: dict[K, V], key: K, value: V) -> None:
-    """Store `value` in `of` under `key`, a stream. If `of` then has more than MOST_STREAMS entries, remove the oldest
-    one."""
+    """Stores `value` in `of` under `key`. If `of` then has more than MOST_STREAMS entries, one for each stream, removes
+    the oldest one."""
     while len(of) >= MOST_STREAMS and key not in of:
         del of[next(iter(of))]
     of[key] = value

@@ -1,4 +1,5 @@
-"""Runs one node of a task's graph by PyTorch: finds the overload and converts the operands. Needs torch."""
+"""Runs one node of a task's graph of ATen operators by PyTorch: finds the operator's overload and converts the
+operands. Needs torch."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ Values = dict[str, Any]
 
 
 class _Value:
-    """An operand that is a value of the graph."""
+    """An operand that refers, by name, to a value of the graph."""
 
     __slots__ = ("name",)
 
@@ -39,8 +40,8 @@ class _Value:
 
 
 class Operator:
-    """Calls PyTorch's operator of one node on values that were computed before. Raises PlanError if this PyTorch has no
-    such operator."""
+    """Calls PyTorch's operator of one graph node on values that were computed before. Raises PlanError if this PyTorch
+    has no such operator, or if the operands do not fit it."""
 
     def __init__(self, node: dict[str, Any], dims: dict[str, int], device: str) -> None:
         self.name: str = node["name"]
@@ -80,14 +81,14 @@ class Operator:
             self._function = torch.ops.aten.reshape.default
 
     def __call__(self, values: Values) -> None:
-        """Compute the node and add its value to `values`."""
+        """Computes the node and adds its value to `values`, a dict from the names of graph values to tensors."""
         arguments = [_given(item, values) for item in self._arguments]
         keywords = {name: _given(item, values) for name, item in self._keywords.items()}
         values[self.name] = self._function(*arguments, **keywords)
 
     def write(self, values: Values, out: torch.Tensor) -> bool:
-        """Like `__call__`, but the operator writes its result directly to `out`. Returns False, and computes nothing,
-        if the operator cannot do so without extra cost."""
+        """Computes the node as `__call__` does, but the operator writes its result directly to `out`. Returns False,
+        and computes nothing, if the operator cannot do so without extra cost."""
         arguments = [_given(item, values) for item in self._arguments]
         if self._writer is None or not out.is_contiguous() or arguments[0].dim() not in self._ranks:
             return False
@@ -97,9 +98,9 @@ class Operator:
 
 
 def in_place(nodes: list[dict[str, Any]]) -> dict[str, Any]:
-    """The last of `nodes`, as an in-place operator if its first operand is a constant that the other nodes create only
-    for it. This saves a copy that the module did not make either: its graph writes in-place operators as out-of-place
-    ones."""
+    """Returns the last of `nodes`, changed to an in-place operator if its first operand is a constant that the other
+    nodes create only for it. This saves a copy that the module does not make either: its graph writes in-place
+    operators as out-of-place ones."""
     last = nodes[-1]
     name, dot, overload = last["op"].partition(".")
     first = str(last["args"][0])[1:] if last["args"] else ""
@@ -141,7 +142,8 @@ def _given(item: Any, values: Values) -> Any:
 
 
 def _converted(item: Any, kind: str, dims: dict[str, int], op: str) -> Any:
-    """Converts an operand from the form that it has in a graph to a value for a schema argument of the type `kind`."""
+    """Converts an operand from its form in a graph (JSON) to a value for an argument whose type in the operator's
+    schema is `kind`, such as "float" or "List[int]". Raises PlanError."""
     if isinstance(item, list):
         inside = kind.removeprefix("Optional[").partition("[")[2].rstrip("]")
         return [_converted(one, inside, dims, op) for one in item]

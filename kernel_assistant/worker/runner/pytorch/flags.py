@@ -1,4 +1,5 @@
-"""PyTorch's global settings that affect how operators compute: read in one process, set in another. Needs torch."""
+"""Reads PyTorch's global settings that affect how operators compute in one process, and sets them in another. Needs
+torch."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ _ATTENTION = ("flash", "mem_efficient", "math", "cudnn")
 
 
 def read_flags() -> dict[str, Any]:
-    """The settings as plain values."""
+    """Returns PyTorch's settings by name: those below `torch.backends` by their path there, and "flash_sdp" and the
+    like, "threads", "dtype" (the default one) and "deterministic". All values can be written as JSON."""
     flags: dict[str, Any] = {}
     for path in _PLAIN:
         value = _plain(path)
@@ -43,10 +45,9 @@ def read_flags() -> dict[str, Any]:
 
 
 def set_flags(flags: dict[str, Any], device: int | None = None) -> None:
-    """Apply the settings that `read_flags` returned in another process, and disable gradients.
+    """Applies the settings that `read_flags` returned in another process, and disables gradients.
 
-    `device` is the GPU that calls will run on.
-    """
+    `device` is the index of the GPU that calls will run on; None on the CPU."""
     if device is not None:
         torch.cuda.set_device(device)
     now = read_flags()
@@ -70,13 +71,14 @@ def set_flags(flags: dict[str, Any], device: int | None = None) -> None:
 
 
 def give_back() -> None:
-    """Free device memory that PyTorch's allocator caches: another process needs it."""
+    """Waits for the GPU, then frees the memory there that PyTorch's allocator caches, because another process needs
+    it."""
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
 
 
 def _plain(path: str) -> Any:
-    """A setting below torch.backends; None if this version lacks it."""
+    """Returns a setting below torch.backends; None if this version lacks it."""
     owner, _, name = path.rpartition(".")
     return getattr(_below_backends(owner), name, None)
 

@@ -1,7 +1,7 @@
-"""Residual calls on memory that keeps its addresses, so that CUDA graphs can contain the calls: docs/launching.md.
+"""Makes residual calls (PyTorch's own operators in a plan) on memory that keeps its addresses, so that CUDA graphs can
+contain the calls: docs/launching.md.
 
-Needs torch.
-"""
+Needs torch."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class CaptureSpace:
 
     @property
     def pool_and_stream(self) -> tuple[Any, int]:
-        """A torch.cuda.MemPool, and the driver's handle of a stream."""
+        """Returns a torch.cuda.MemPool, and the driver's handle of a stream."""
         if self._made is None:
             self._made = torch.cuda.MemPool(), self._new_stream()
             weakref.finalize(self, self._end_stream, self._made[1]).atexit = False
@@ -56,12 +56,11 @@ class CaptureSpace:
 
 
 class HeldCalls:
-    """The residual calls of a plan with `count` buffers. `sizes` maps the index of each buffer that the calls read and
-    that has memory of its own to its spec and sizes.
+    """The residual calls of a plan with `count` buffers, made on memory that keeps its addresses. `sizes` maps the
+    index of each buffer that the calls read, if it has memory of its own, to its spec and (shape, strides, bytes).
 
     Each result is kept until its call runs again. While `fixed` is set, a new result is copied to the memory of the old
-    one, since graphs contain that address. Captured calls run in `space`.
-    """
+    one, since graphs contain that address. Captured calls run in `space`."""
 
     def __init__(
         self, calls: Sequence[Any], sizes: dict[int, Any], count: int, device: str, space: CaptureSpace
@@ -79,19 +78,20 @@ class HeldCalls:
         self._publish: Any = None
 
     def tell(self, publish: Callable[[int, int], None]) -> None:
-        """From now on, call the function `publish(buffer, address)` whenever a result gets another address."""
+        """Calls the function `publish(buffer, address)` from now on whenever a result gets another address; `buffer` is
+        an index."""
         # The graph that has the method has these calls, too.
         self._publish = weakref.WeakMethod(publish)
 
     @property
     def ran(self) -> bool:
-        """Whether all calls were made once. Before that they cannot be captured, because PyTorch loads and chooses
-        kernels at first use."""
+        """Whether all calls were made at least once. Before that they cannot be captured, because PyTorch loads and
+        chooses kernels at first use."""
         return all(self._made)
 
     def steps(self) -> list[PreparedLaunch]:
-        """The calls in the form of launches (`PreparedLaunch`). Each reads the addresses of its operands from its
-        words."""
+        """Returns the calls in the form of launches (`PreparedLaunch`). Each reads the addresses of its operands from
+        its argument words."""
         return [self._prepared(number) for number in range(len(self._calls))]
 
     def _prepared(self, number: int) -> PreparedLaunch:
@@ -145,8 +145,8 @@ class HeldCalls:
             publish(buffer, result.data_ptr())
 
     def _operands(self, number: int, words: Words) -> list[torch.Tensor]:
-        """The operands of call number `number`, as tensors over the addresses in `words`. They are made together, so
-        that adjacent ones share a storage: cuDNN wants the weights of an LSTM in one piece."""
+        """Returns the operands of call number `number`, as tensors over the addresses in `words`. They are made
+        together, so that adjacent ones share a storage: cuDNN wants the weights of an LSTM in one piece."""
         read = self._read[number]
         addresses = tuple(words[: len(read)])
         if self._known[number][0] != addresses or not self._known[number][1]:

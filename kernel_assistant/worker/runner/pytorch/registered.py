@@ -1,4 +1,4 @@
-"""Imports the libraries that register a plan's operators outside ATen. Needs torch, which they import."""
+"""Imports the Python modules that register a plan's operators outside ATen. Needs torch, which they import."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ Sources = dict[str, tuple[str, str]]
 
 
 class SentModules(MetaPathFinder, InspectLoader):
-    """Imports modules from the text that the judge has sent, since the sandbox does not show the user's folders."""
+    """Imports modules from texts that the judge has sent, since the sandbox does not show the user's folders. `sources`
+    has path and text of each module by name."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
@@ -46,8 +47,9 @@ class SentModules(MetaPathFinder, InspectLoader):
 
 
 def import_registering(libraries: dict[str, Any]) -> None:
-    """Import the modules that register the plan's operators; `libraries` is what `registering` of the worker returned.
-    Raises PlanError with the name of an operator whose module cannot be imported here."""
+    """Imports the modules that register the plan's operators. `libraries` is what the worker's `registering` returned:
+    "sources" maps modules to their path and text, "imports" maps operators to modules. Raises PlanError with the name
+    of an operator whose module cannot be imported here."""
     sys.meta_path.insert(0, SentModules({name: tuple(item) for name, item in libraries["sources"].items()}))
     for operator, module in libraries["imports"].items():
         try:

@@ -1,8 +1,7 @@
-"""Residual calls of a plan: PyTorch's own operators on the plan's buffers. Imported only for plans that have residual
-calls; needs torch.
+"""Makes the residual calls of a plan: runs PyTorch's own operators on the plan's buffers. Imported only for plans that
+have residual calls; needs torch.
 
-See docs/residual.md. A result stays where PyTorch allocated it, and later launches get its address.
-"""
+See docs/residual.md. A result stays where PyTorch allocated it, and later launches get its address."""
 
 from __future__ import annotations
 
@@ -24,8 +23,9 @@ Tensors = list[Any]
 
 
 class PyTorchCall:
-    """A residual call for known sizes. `given` are the indices of buffers without memory of their own: the result of
-    the call is used as the buffer. The same happens for an output for which the caller passes no tensor."""
+    """A residual call (operators of PyTorch in a plan) for known sizes. `given` are the indices of buffers without
+    memory of their own: the result of the call is used as the buffer. The same happens for an output for which the
+    caller passes no tensor."""
 
     def __init__(self, launch: BoundResidualCall, device: str, given: frozenset[int]) -> None:
         self.symbol, self.reads, self.results = launch.symbol, launch.reads, launch.results
@@ -39,7 +39,8 @@ class PyTorchCall:
         self._writes = len(self.results) == 1 and only.buffer not in given and last.name == only.name
 
     def run(self, tensors: Tensors, pointers: list[int]) -> None:
-        """Read operands from `tensors`; write results there, and their addresses into `pointers`."""
+        """Reads operands from `tensors`; writes results there, and the addresses of new ones into `pointers`. Both
+        lists are indexed by buffer."""
         values: Values = {value.name: _laid(tensors[value.buffer], value) for value in self.reads}
         storages = {tensor.untyped_storage().data_ptr() for tensor in values.values()}
         *before, last = self._operators
@@ -66,8 +67,9 @@ Held = tuple[int, dict[str, Any], tuple[Sequence[int], Sequence[int], int]]
 
 
 def tensors_at(held: Sequence[Held], device: str) -> list[torch.Tensor]:
-    """Tensors over existing memory: `held` has (address, spec, sizes) of each. If one tensor ends where another begins,
-    its storage includes the other, because cuDNN takes the weights of an LSTM as one piece."""
+    """Returns tensors over existing memory; `held` has (address, spec, (shape, strides, bytes)) of each. If one tensor
+    ends where another begins, its storage includes the other, because cuDNN takes the weights of an LSTM as one
+    piece."""
     reach: dict[int, int] = {}
     for address, _, (_, _, size) in sorted(held, key=lambda one: one[0], reverse=True):
         reach[address] = max(reach.get(address, 0), size + reach.get(address + size, 0) if size else 0)
@@ -90,7 +92,7 @@ def _tensor_at(
 
 
 def _laid(tensor: torch.Tensor, value: BoundValue) -> torch.Tensor:
-    """A view of a buffer with the shape and strides of the value in the graph."""
+    """Returns a view of a buffer with the shape and strides of the value in the graph."""
     if tensor.shape == value.shape and tensor.stride() == value.strides:
         return tensor
     return tensor.as_strided(value.shape, value.strides)

@@ -1,4 +1,4 @@
-"""Maps the dtype names of plans to torch dtypes, and existing memory to tensors. Needs torch; travels with applied
+"""Maps the dtype names of plans to torch dtypes, and existing memory to tensors. Needs torch; copied into applied
 packages."""
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ DTYPES = {
 
 
 class CudaArrayInterface:
-    """An object with the attribute `__cuda_array_interface__` for a range of memory, from which `torch.as_tensor` makes
-    a tensor without a copy."""
+    """An object over `size` bytes of GPU memory at `address`, with the attribute `__cuda_array_interface__`, from which
+    `torch.as_tensor` makes a tensor without a copy."""
 
     def __init__(self, address: int, size: int) -> None:
         self.__cuda_array_interface__: dict[str, Any] = {

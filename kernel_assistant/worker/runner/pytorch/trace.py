@@ -31,8 +31,8 @@ class DispatchedOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def operators_during(call: Callable[[], object]) -> list[str]:
-    """Run `call` and return the names of the operators that reach the dispatcher during it. Raises RuntimeError if the
-    dispatcher cannot be watched here."""
+    """Runs `call` and returns the names of the operators that reach the dispatcher during it. Raises RuntimeError if
+    the dispatcher cannot be watched here."""
     with DispatchedOperators() as seen:
         # Proves that the mode sees operators.
         torch.empty(0)

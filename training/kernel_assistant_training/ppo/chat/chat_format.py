@@ -44,7 +44,8 @@ class ChatFormat(Protocol):
 
 
 class BuiltInChatFormat:
-    """The chat format with the product's vocabulary and template. Text is never encoded as control tokens."""
+    """The chat format with the product's vocabulary and template. Text that looks like a control token is encoded as
+    plain text."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -70,7 +71,8 @@ class BuiltInChatFormat:
 
 
 def speech_of(folder: Path) -> ChatFormat:
-    """Returns the chat format for the model in a folder. Raises UsageError if the folder has no vocabulary."""
+    """Returns the chat format for the model in a folder: the built-in one if the folder has the product's template,
+    else the model's own. Raises UsageError if the folder has no vocabulary."""
     template = folder / "chat_template.jinja"
     known = template.read_text(encoding="utf-8") if template.is_file() else ""
     if known in (TRAINING_TEMPLATE, CHAT_TEMPLATE):
@@ -110,8 +112,8 @@ class TokenizedConversation:
         self._logprobs += logprobs
 
     def said(self) -> ReplySpans:
-        """Returns all tokens up to the end of the last reply, with the replies' positions and log-probabilities. Later
-        tokens are left out, because the model never read them."""
+        """Returns all tokens up to the end of the last reply, with the replies' positions and log-probabilities. Leaves
+        out later tokens, because the model never read them."""
         end = sum(self._spans[-1]) if self._spans else len(self._ids)
         return ReplySpans(tuple(self._ids[:end]), tuple(self._spans), tuple(self._logprobs))
 

@@ -1,8 +1,8 @@
 """A chat format that uses the model's own chat template.
 
 The template is rendered with placeholders in place of the messages, never with a whole conversation: many templates
-change old turns, and all turn a control token inside a text into a real one. The text between placeholders belongs to
-the template and is tokenised with control tokens; the messages are tokenised as plain text.
+change earlier turns, and in all of them a control token inside a message's text becomes a real one. The text between
+placeholders belongs to the template and is tokenised with control tokens; the messages are tokenised as plain text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _PLACEHOLDERS = re.compile(r"SAID_HERE_(\d+)_")
 
 
 class TemplateChatFormat:
-    """A `ChatFormat` from the model's template. Raises UsageError for a template that repeats or omits messages."""
+    """A `ChatFormat` from the model's template; `ends` are further tokens that end a reply. Raises UsageError for a
+    template that refuses, repeats or omits messages, and for a vocabulary that does not fit."""
 
     def __init__(self, tokenizer: Any, ends: Sequence[int]) -> None:
         self._tokenizer = tokenizer
@@ -74,8 +75,8 @@ class TemplateChatFormat:
         return self._assembled(alone, [together])
 
     def after(self, reply: Sequence[int], messages: Sequence[Message]) -> list[int]:
-        """Returns the tokens between a reply and the next reply. Observations have the tool role if the template has
-        one, else they are joined into one user message."""
+        """Returns the tokens between a reply and the next reply. Observations (the messages between them) have the tool
+        role if the template has one, else they are joined into one user message."""
         try:
             ids = self._assembled(self._behind(_roles(messages)), [one.content for one in messages])
         except UsageError:
@@ -92,8 +93,9 @@ class TemplateChatFormat:
         return ids
 
     def _behind(self, roles: Sequence[str], *, answer: bool = True) -> str:
-        """Returns the rendered text after a reply that is followed by messages with these `roles`. If `answer`, it ends
-        where the assistant's next reply begins. Raises UsageError if the template refuses the roles."""
+        """Returns the rendered text between a reply and the end of the messages with these `roles` that follow it. If
+        `answer`, it ends where the assistant's next reply begins. Raises UsageError if the template refuses the
+        roles."""
         rendered = self._rendered(["user", "assistant", *roles], answer=answer)
         if rendered is None:
             raise UsageError("the chat template takes no answer to a reply", "give the model another template")
@@ -134,7 +136,7 @@ def _roles(messages: Sequence[Message]) -> list[str]:
 
 
 def _with_tools(messages: Sequence[Message], tools: Tools) -> list[Message]:
-    """Returns the messages with a description of the tools in the system message, written as in the product's own
+    """Returns the messages with a description of the tools in the system message, worded as in the product's own
     template. Adds a system message if there is none."""
     first = messages[0] if messages and messages[0].role == "system" else Message(role="system", content="")
     described = render([first], tools=tools, answer=False).removeprefix(f"{TURN_START}system\n")

@@ -1,4 +1,5 @@
-"""The type of the tools that a conversation offers, in the form of an OpenAI-compatible request."""
+"""Defines the type of the tools that a conversation offers: dictionaries in the form of an OpenAI-compatible
+request."""
 
 from __future__ import annotations
 

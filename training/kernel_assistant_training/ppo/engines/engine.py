@@ -22,7 +22,7 @@ DECODE, LOAD = "decode", "load"
 
 
 class Engine(Protocol):
-    """The interface of engines. An engine is used by one thread only."""
+    """The interface of engines, which generate replies to prompts. An engine is used by one thread only."""
 
     def load(self, actor: Actor) -> None:
         """Replaces the engine's weights by the actor's, which must be of the same model."""
@@ -30,7 +30,7 @@ class Engine(Protocol):
     def decode(self, asked: Sequence[GenerationRequest]) -> list[Reply]: ...
 
     def rest(self) -> None:
-        """Called when no replies are needed for a while: releases GPU memory if possible."""
+        """Releases GPU memory if possible. Called when no replies are needed for a while."""
 
     def close(self) -> None: ...
 
@@ -107,8 +107,9 @@ def engine(
     together: ProcessGroup | None = None,
 ) -> Engine:
     """Returns the engine that `options` names; by default the decoding loop if it can run the model, else transformers.
-    vLLM needs the model's `folder` with the vocabulary, and writes weights below the folder `serving`. Raises
-    UsageError if the engine cannot run the model."""
+    It decodes up to `rows` conversations of at most `context` tokens at once; the tokens `ends` end a reply. With
+    several processes in `together`, each decodes a share of the prompts. vLLM needs the model's `folder` with the
+    vocabulary, and writes weights below the folder `serving`. Raises UsageError if the engine cannot run the model."""
     options, together = options or EngineOptions(), together or ProcessGroup()
     if options.kind == "vllm":
         from kernel_assistant_training.ppo.engines.engine_vllm import VllmEngine

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """`kind` names the engine. `arguments` are passed to vLLM's server; `share` is the fraction of GPU memory that this
-    server uses while it generates."""
+    """Which engine generates replies. `kind` is "auto", "decoder", "transformers" or "vllm". `arguments` are passed to
+    vLLM's server; `share` is the fraction of GPU memory that this server uses while it generates (None: its
+    default)."""
 
     kind: str = "auto"
     arguments: tuple[str, ...] = ()

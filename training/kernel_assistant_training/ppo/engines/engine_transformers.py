@@ -20,9 +20,10 @@ ROOM, SHARE = 2 << 30, 0.6
 
 
 class TransformersEngine:
-    """Decodes at most `rows` prompts together, as memory allows. Each prompt is read alone, without padding, so that
-    flash attention can be used; then the caches are joined. If a model's cache has more than the keys and values of all
-    tokens (sliding windows, convolutions, states), prompts of equal length are read and decoded together instead."""
+    """Generates with transformers. Decodes at most `rows` prompts together, as memory allows. Each prompt is read
+    alone, without padding, so that flash attention can be used; then the caches are joined. If a model's cache has more
+    than the keys and values of all tokens (sliding windows, convolutions, states), prompts of equal length are read and
+    decoded together instead."""
 
     def __init__(self, actor: Actor, ends: Sequence[int], *, rows: int) -> None:
         from transformers import DynamicCache
@@ -52,7 +53,7 @@ class TransformersEngine:
         return [replies[number] for number in range(len(asked))]
 
     def _batches(self, asked: Sequence[GenerationRequest]) -> Iterator[list[int]]:
-        """Yields lists of indices of prompts that are decoded together. The prompts of a list have similar lengths, so
+        """Yields lists of indices of requests that are decoded together. The prompts of a list have similar lengths, so
         that there is little padding."""
         room, batch = self._room(), list[int]()
         for number in sorted(range(len(asked)), key=lambda each: -len(asked[each].prompt)):
@@ -100,8 +101,9 @@ class TransformersEngine:
         return [Reply(written, sampled, written[-1] in self._ends, []) for written, sampled in replies]
 
     def _begun(self, prompts: Sequence[Tensor]) -> tuple[Tensor, Any, Tensor | None]:
-        """Reads prompts of shape (1, T) each. Returns the logits (B, V) after the prompts, their joined cache, and its
-        attention mask (B, longest); the mask is None if nothing is padded."""
+        """Reads prompts of shape (1, T) each. Returns the logits (B, V) of the next tokens, the prompts' joined cache,
+        and its attention mask (B, longest). The mask is None if caches cannot be joined; all prompts then have the same
+        length."""
         if not self._joins:
             return *self._read(torch.cat(list(prompts)), None), None
         longest = max(prompt.shape[1] for prompt in prompts)
@@ -115,7 +117,7 @@ class TransformersEngine:
 
     def _read(self, ids: Tensor, cache: Any, mask: Tensor | None = None) -> tuple[Tensor, Any]:
         """Runs the model on the new tokens `ids` (B, T). Returns the logits (B, V) after the last of them, and the
-        cache. `mask` covers all tokens so far."""
+        cache with the new tokens added. `mask` (B, tokens so far) is needed only if rows are padded."""
         model: Any = self._actor.model
         more: dict[str, Any] = dict(self._last)
         if mask is not None:

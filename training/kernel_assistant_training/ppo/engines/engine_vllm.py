@@ -54,8 +54,8 @@ class VllmEngine:
         folder: Path,
         serving: Path,
     ) -> None:
-        """Starts the server. Raises MissingError if vLLM is not installed, and EngineError if the server does not
-        start.
+        """Starts the server and waits until it is ready. Raises MissingError if vLLM is not installed, and EngineError
+        if the server does not start.
         """
         self._ends, self._rows, self._cuda = list(ends), rows, actor.device.type == "cuda"
         self._adapters, self._around, self._folder = actor.adapters is not None, folder, serving
@@ -124,7 +124,7 @@ class VllmEngine:
 
     def _wake(self) -> None:
         """Wakes the server with the newest weights. If sleeping dropped the weights, the server reads them again even
-        if they have not changed. Raises an error with the cause if the server has ended."""
+        if they have not changed. Raises the cause if the server has ended, and EngineError if it refuses a request."""
         if self._process.exit_code() is not None:
             raise self._process.cause()[0]
         read = not self._adapters and (self._stale or self._asleep)

@@ -39,7 +39,7 @@ WHOLE = "whole"
 
 
 class ValueHead(nn.Module):
-    """Maps hidden states (…, width) to values (…). A newly created head returns 0 for every state."""
+    """Maps hidden states (…, width) to predicted rewards (…). A newly created head returns 0 for every state."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -79,8 +79,8 @@ class Actor(nn.Module):
     @classmethod
     def load(cls, folder: Path, device: torch.device, options: PolicyModelOptions | None = None) -> Self:
         """Loads an actor from a Hugging Face folder, a hub name or a checkpoint. A missing head or missing adapters are
-        initialised, identically in each process. Raises UsageError, and MissingError if the model needs PEFT and it is
-        not installed."""
+        initialised, identically in each process. Raises UsageError if the model cannot be loaded or trained, and
+        MissingError if the model needs PEFT and it is not installed."""
         options = options or PolicyModelOptions()
         folder = folder_of(folder)
         with torch.random.fork_rng(devices=[]):
@@ -177,7 +177,8 @@ class Actor(nn.Module):
 
     @torch.no_grad()
     def _check(self) -> None:
-        """Raises UsageError if the logits of the model's own forward pass differ from those of `logits_of`."""
+        """Raises UsageError if the logits of the model's own forward pass differ from those of `logits_of`, which
+        training uses."""
         ids = torch.arange(2, 18, device=self.device)[None] % self.model.config.get_text_config().vocab_size
         with self.generating() as model:
             expected = model(ids, use_cache=False).logits[0, :-1].float().log_softmax(-1)
@@ -188,8 +189,8 @@ class Actor(nn.Module):
             raise UsageError(f"{family} makes its logits in a way of its own", "train a model of another family")
 
     def whole(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Returns all weights of the model, and all weights of the head, in bfloat16 on the CPU. If the model is
-        sharded, all processes must call this."""
+        """Returns two dictionaries, name → weight in bfloat16 on the CPU: all weights of the model, and those of the
+        head. If the model is sharded, all processes must call this."""
         # A tied output embedding is the same tensor as the input embedding, and is saved once.
         known, every = dict(self.model.named_parameters()), dict(self.model.named_parameters(remove_duplicate=False))
         weights = {name: one for name, one in self.model.state_dict().items() if name in known or name not in every}

@@ -46,8 +46,8 @@ def base_of(folder: Path) -> Path:
 
 
 def digest(folder: Path) -> str:
-    """Returns a hash of the configuration and of the weight files' names, sizes and samples; it takes a tenth of a
-    second for 14 GB. The hash tells base models apart, but gives no protection against forgery."""
+    """Returns a hash of the configuration and of the weight files' names, sizes and parts of their contents; it takes a
+    tenth of a second for 14 GB. The hash tells base models apart, but gives no protection against forgery."""
     hasher = hashlib.sha256((folder / "config.json").read_bytes())
     for file in sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")]):
         size = file.stat().st_size
@@ -81,7 +81,8 @@ class Adapters:
 
     @classmethod
     def load(cls, model: PreTrainedModel, folder: Path) -> Self:
-        """Returns the adapters of the checkpoint in `folder`, inserted into its base `model`."""
+        """Returns the adapters of the checkpoint in `folder`, inserted into its base `model`. Raises UsageError if they
+        belong to another model."""
         named = msgspec.json.decode((folder / ADAPTER / _BASE).read_bytes(), type=BaseNamed)
         adapters = cls(_with(model, _config(folder)), named)
         adapters._take(folder, _NOW)

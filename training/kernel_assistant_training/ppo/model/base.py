@@ -32,7 +32,7 @@ class PolicyModelOptions:
 
 def folder_of(base: Path) -> Path:
     """Returns the folder of a model. If `base` is a hub name OWNER/NAME, the model is downloaded first. Raises
-    UsageError."""
+    UsageError if there is no such folder and the download fails."""
     if base.is_dir():
         return base
     if base.is_absolute() or str(base).startswith(".") or len(base.parts) != 2:
@@ -49,7 +49,8 @@ def folder_of(base: Path) -> Path:
 
 
 def load_base(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
-    """Loads the model in a folder, on the CPU and without dropout. Raises UsageError."""
+    """Loads the model in a folder, on the CPU and without dropout. Raises UsageError if the folder holds no model, or
+    one that writes kernels in an earlier version of the kernel language."""
     # Imported late: it takes longer than parsing a stage's options.
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.utils import logging

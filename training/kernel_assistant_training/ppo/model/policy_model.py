@@ -1,4 +1,4 @@
-"""The model of a stage with its learner, chat format and engine. Each process of a run builds the same."""
+"""Builds the model of a stage with its learner, chat format and engine. Each process of a run builds the same."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class PolicyModelSettings:
 
 @dataclass(frozen=True)
 class PolicyModel:
-    """The actor, learner, chat format and engine of a stage. `replies` is the engine; None if only another process has
-    one."""
+    """The actor, learner, chat format (`speech`) and engine (`replies`) of a stage. `replies` is None in a process
+    without an engine, because only the first process has one."""
 
     actor: Actor
     learner: Learner
@@ -47,8 +47,8 @@ class PolicyModel:
     def make(
         cls, options: PolicyModelSettings, newest: Path, first: Path, kl: KlControl, together: ProcessGroup
     ) -> PolicyModel:
-        """Builds the policy from the folder `newest`, with the model in `first` as KL reference. Raises UsageError and
-        MissingError."""
+        """Builds the policy from the model `newest`, with the model `first` as KL reference (not loaded if the KL
+        coefficient is 0). Raises UsageError if a model cannot be loaded, and MissingError if a package is missing."""
         newest = folder_of(newest)
         actor = Actor.load(newest, together.device, options.model)
         reference = actor.reference(folder_of(first)) if kl.coefficient else None
@@ -70,7 +70,7 @@ class PolicyModel:
         return cls(actor, learner, speech, replies)
 
     def doing(self) -> dict[str, Callable[..., object]]:
-        """Returns the functions that the first process can call in the other processes, by the name of the command."""
+        """Returns command → function, for the commands that the first process can send to the other processes."""
         commands: dict[str, Callable[..., object]] = {UPDATE: self.learner.step_together, WHOLE: self.actor.whole}
         if isinstance(self.replies, DistributedEngine):
             commands |= {DECODE: self.replies.share, LOAD: self.replies.load_own}
@@ -78,7 +78,7 @@ class PolicyModel:
 
 
 def follow(options: PolicyModelSettings, together: ProcessGroup) -> None:
-    """The main loop of every process but the first: runs the commands that the first process sends."""
+    """Runs, in every process but the first, the commands that the first process sends, until it sends the end."""
     doing: dict[str, Callable[..., object]] = {}
 
     def begin(newest: Path, first: Path, kl: KlControl) -> None:
@@ -91,7 +91,7 @@ def follow(options: PolicyModelSettings, together: ProcessGroup) -> None:
 def shard(actor: Actor, together: ProcessGroup) -> None:
     """Divides parameters, gradients and optimiser moments of each layer among the processes (FSDP2). Changes the actor
     in place; call it before an optimiser is created. Afterwards all processes must call the actor equally often. Raises
-    UsageError.
+    UsageError for an actor with adapters, a single process, or a model that does not name its layers.
     """
     from torch.distributed.fsdp import fully_shard
 

@@ -27,7 +27,7 @@ _END = "end"
 
 
 class ProcessGroup:
-    """The processes of a run, as seen by one of them: `rank` is the number of this process, `count` the number of
+    """The processes of a run, as one of them knows them: `rank` is the number of this process, `count` the number of
     processes. `begin` detects whether this process was launched with others."""
 
     def __init__(self, rank: int = 0, count: int = 1, device: torch.device | None = None) -> None:
@@ -53,14 +53,14 @@ class ProcessGroup:
         return self.rank == 0
 
     def tell(self, what: str, *arguments: Any) -> None:
-        """In the first process: sends a command to the other processes. The caller must run the same command in the
-        first process right afterwards.
+        """Sends a command with its arguments to the other processes; does nothing in these. The caller must run the
+        same command in the first process right afterwards.
         """
         if self.main:
             self.share((what, arguments))
 
     def follow(self, doing: Mapping[str, Callable[..., object]]) -> None:
-        """In the other processes: runs the commands that the first process sends, until it sends the end. `doing` has
+        """Runs the commands that the first process sends, until it sends the end. For the other processes. `doing` has
         the function for each command. Raises InternalError if the first process is gone.
         """
         while True:

@@ -1,4 +1,4 @@
-"""The evaluation hosts of a pool, and their common queue of jobs."""
+"""Manages the evaluation hosts of a pool, and their common queue of jobs."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class WorkerSlot:
 
 class HostGroup:
     """Distributes jobs to the workers of all hosts. Used by one thread; each worker has a thread of its own, which
-    handles one job after another. Raises the error of a host that cannot join, and UsageError if two hosts are of
-    different kinds.
+    handles one job after another. The constructor connects to all hosts; it raises the error of a host that cannot
+    join, and UsageError if two hosts are of different kinds.
 
-    If all hosts are lost during a round, the group waits `patience_seconds` for a host to come back. `tell` is called
+    If all hosts are lost during `run`, the group waits `patience_seconds` for a host to come back. `tell` is called
     with each line of text for the user.
     """
 
@@ -88,7 +88,7 @@ class HostGroup:
         return len(self._slots)
 
     def run(self, jobs: Sequence[EvaluationJob], judged: Callable[[EvaluationJob, int], None]) -> None:
-        """Runs all jobs to their end. `judged` is called with a job and the index of each new entry in its
+        """Runs all jobs to their end. Calls `judged` with a job and the index of each new entry in the job's
         `evaluations`. Raises DeviceError if no worker is left."""
         alone_since = None
         with self._changed:
@@ -143,7 +143,7 @@ class HostGroup:
             threading.Thread(target=self._work, args=(slot,), name="evaluation", daemon=True).start()
 
     def _distribute(self) -> None:
-        """Gives waiting jobs to idle workers. Jobs whose task the worker has open come first, then jobs whose task no
+        """Gives waiting jobs to idle workers. A worker first gets a job whose task it has open, then one whose task no
         worker has open, because opening a task takes longer than evaluating a candidate. Hosts begin to build
         candidates of later jobs."""
         opened = {slot.open for slot in self._slots}
@@ -194,7 +194,7 @@ class HostGroup:
             self._lose(slot, InternalError(f"internal {type(error).__name__}: {error}"))
 
     def _next(self, slot: WorkerSlot) -> EvaluationJob | None:
-        """Waits for the next job of a worker. Returns None if the worker is lost."""
+        """Waits for the next job of a worker and returns it. Returns None if the worker is lost."""
         with self._changed:
             self._changed.wait_for(lambda: slot.job is not None or slot not in self._slots)
             return slot.job if slot in self._slots else None
@@ -214,8 +214,8 @@ class HostGroup:
 
     def _lose(self, slot: WorkerSlot, error: KernelAssistantError) -> None:
         """Removes a worker after a WorkerError; after another error, removes all workers of its host. The candidates
-        that these workers were evaluating are void; the other candidates of their jobs wait again. A host without
-        workers is restarted."""
+        that these workers were evaluating get no evaluation; the other candidates of their jobs return to the queue. A
+        host without workers is restarted."""
         host, why = slot.host, error.cause.removeprefix(f"{slot.host.name}: ")
         with self._changed:
             if slot not in self._slots:
@@ -240,8 +240,8 @@ class HostGroup:
         threading.Thread(target=self._restart, args=(host,), daemon=True).start()
 
     def _put_back(self, slot: WorkerSlot, why: str) -> tuple[int, bool]:
-        """Puts the job of a lost worker back into the queue, unless it was lost too often. Returns the number of void
-        candidates, and whether the job waits again."""
+        """Puts the job of a lost worker back into the queue, unless it was lost too often. Returns the number of
+        candidates that got None instead of an evaluation, and whether the job is in the queue again."""
         job, slot.job = slot.job, None
         if job is None:
             return 0, False

@@ -13,8 +13,8 @@ from kernel_assistant_training.evaluation.worker import Answer, EvaluationJob
 
 
 class HostReady(Record, frozen=True, kw_only=True):
-    """Sent by a host that is ready. `device` is its first device, with bandwidths; `toolkit` is the compiler's version
-    line; `gpus` are the driver's identifiers of the GPUs in use."""
+    """Sent by a host that is ready. `workers` is the number of its workers, `device` its first device, with bandwidths;
+    `toolkit` is the compiler's version line; `gpus` are the driver's identifiers of the GPUs in use."""
 
     workers: int
     device: DeviceFacts
@@ -29,8 +29,8 @@ def with_bandwidths(options: WorkerOptions, host: HostReady) -> WorkerOptions:
 
 
 class HostAnswer(Record, frozen=True, kw_only=True):
-    """A host's answer to its start: `ready`, or the `error` for which it could not start, in the form that
-    `session.wire` uses."""
+    """A host's answer to its start: `ready`, or the `error` for which it could not start, as a dictionary in the form
+    that `session.wire` uses."""
 
     ready: HostReady | None = None
     error: dict[str, str] = {}
@@ -51,8 +51,8 @@ class EvaluationHost(Protocol):
         """Yields the answers of worker `number` to a job. Raises HostError if the host is lost."""
 
     def restart(self) -> None:
-        """Waits until the host has new workers and a new `greeting`. Raises the project's errors if it does not come
-        back."""
+        """Waits until the host has new workers and a new `greeting`. Raises HostError, MissingError or another error of
+        the project if the host does not come back."""
 
     def close(self) -> None:
         """Ends the host's workers."""

@@ -27,7 +27,7 @@ def judge_version() -> str:
 
 @cache
 def own_version() -> dict[str, str]:
-    """Returns the version of the package, and a digest of the files that evaluations use. Both must be equal on all
+    """Returns the `version` of the package, and a `digest` of the files that evaluations use. Both must be equal on all
     hosts; other files may differ."""
     own = [*Path(__file__).parent.glob("*.py"), *Path(evaluation.__path__[0]).glob("*.py")]
     return {"version": kernel_assistant.__version__, "digest": f"{judge_version()[:8]}{_digest(own)[:8]}"}
@@ -44,7 +44,8 @@ def _digest(paths: Iterable[Path]) -> str:
 
 
 def hold_to_version(name: str, theirs: dict[str, str]) -> None:
-    """Raises UsageError if the host `name` has another version of the package (`theirs`) than this process."""
+    """Raises UsageError if the host `name` has another version of the package (`theirs`, as `own_version` returns it)
+    than this process."""
     ours = own_version()
     if theirs == ours:
         return
@@ -63,8 +64,8 @@ def device_kind(device: DeviceFacts) -> str:
 
 
 def _traits(greeting: HostReady) -> dict[str, str]:
-    """Returns the properties of a host on which times depend. Of the driver's version only the first number is
-    included: later numbers rarely change times."""
+    """Returns name → value of the properties of a host on which times depend. Of the driver's version only the first
+    number is included: later numbers rarely change times."""
     device = greeting.device
     return {
         "device": device.name,
@@ -77,7 +78,8 @@ def _traits(greeting: HostReady) -> dict[str, str]:
 
 
 def hold_together(first: str, before: HostReady, name: str, greeting: HostReady) -> None:
-    """Raises UsageError if the host `name` is of another kind than the host `first`."""
+    """Raises UsageError if the hosts `first` and `name` differ in device, driver, compiler or torch, because their
+    times cannot be compared. `before` and `greeting` are their HostReady records."""
     ours, theirs = _traits(before), _traits(greeting)
     other = [trait for trait in ours if ours[trait] != theirs.get(trait)]
     if other:
@@ -89,7 +91,8 @@ def hold_together(first: str, before: HostReady, name: str, greeting: HostReady)
 
 
 def hold_apart(first: str, before: HostReady, name: str, greeting: HostReady) -> None:
-    """Raises UsageError if the hosts `first` and `name` have the same GPU, even under different host names."""
+    """Raises UsageError if the hosts `first` and `name` have the same GPU, even under different host names. `before`
+    and `greeting` are their HostReady records."""
     shared = set(before.gpus) & set(greeting.gpus)
     if shared:
         raise UsageError(

@@ -16,7 +16,8 @@ from kernel_assistant_training.ppo.pool.hosts import HostReady
 
 
 class LocalHost(EvaluationWorkers):
-    """An `EvaluationHost` with workers on this machine."""
+    """An `EvaluationHost` with workers on this machine. Raises UsageError if the machine has several kinds of GPU, and
+    MissingError if no worker can be started."""
 
     name, hint = "this machine", "see worker-00.log in the run's folder"
 
@@ -47,7 +48,8 @@ class LocalHost(EvaluationWorkers):
             self.forget(candidate for candidate, _ in job.candidates)
 
     def restart(self) -> None:
-        """Raises MissingError: on the same machine, a worker that could not be started will not start later either."""
+        """Raises MissingError always: on the same machine, a worker that could not be started will not start later
+        either."""
         raise MissingError(f"{self.name} has no worker left", self.hint)
 
     def _greeted(self, target: str) -> HostReady:

@@ -36,8 +36,8 @@ class PoolOptions:
     """Options of the pool. `out` gets evaluations.jsonl and logs; `cache` is the folder with the device's bandwidths.
     `most` is the highest tier that is needed; `throughput` leaves out what only people read (`Environment`); `builders`
     compilers run at once. `pool` has addresses of hosts as on the command line; without any, `workers` workers run on
-    this machine. If all hosts are lost during a round, the pool waits `patience_seconds` for a host to come back.
-    Evaluations in the files `known`, of earlier runs, are reused."""
+    this machine. If all hosts are lost during a call, the pool waits `patience_seconds` for a host to come back.
+    Evaluations in the files `known`, of earlier runs, are reused. `tell` gets each line of text for the user."""
 
     target: str
     out: Path
@@ -56,7 +56,7 @@ class PoolOptions:
 
 @dataclass(frozen=True)
 class EvaluationRequest:
-    """A candidate of a task, and the tier in which it is to be evaluated."""
+    """A candidate of a task, and the tier (how thorough) in which it is to be evaluated."""
 
     task: Task
     candidate: Candidate
@@ -82,7 +82,8 @@ class StoredEvaluation(Record, frozen=True, kw_only=True):
 
 class EvaluationPool:
     """Evaluates candidates on all hosts of the pool, and stores and reuses evaluations. A context manager; used by one
-    thread."""
+    thread. `judged` and `repeated` count the candidates that were evaluated and looked up, `void` those without a
+    usable evaluation."""
 
     def __init__(self, options: PoolOptions) -> None:
         self.sandbox, self._tell = choose(options.sandbox), options.tell
@@ -127,8 +128,8 @@ class EvaluationPool:
         return [worker for host in self._host_group.hosts if isinstance(host, LocalHost) for worker in host.workers]
 
     def open(self, tasks: Collection[Task]) -> dict[str, OpenedTask]:
-        """Opens tasks. Returns graph, facts and eager baseline of each task, by the task's key, as they were when the
-        task was opened for the first time. Tasks that cannot be opened are left out and reported to the user."""
+        """Opens tasks. Returns task's key → graph, facts and eager baseline of the task, as they were when it was
+        opened for the first time. Tasks that cannot be opened are left out and reported to the user."""
         hashes = {task.kernel_task.hash(): task for task in tasks}
         jobs = [EvaluationJob(task, ()) for known, task in hashes.items() if known not in self._opened]
         self._host_group.run(jobs, self._keep)
@@ -141,7 +142,7 @@ class EvaluationPool:
 
     def judge(self, asked: Sequence[EvaluationRequest]) -> list[Evaluation | None]:
         """Returns the evaluations of the candidates, in order. An entry is None if the judge was lost while it
-        evaluated the candidate (a second loss counts as a crash of the candidate), or if other work disturbed every
+        evaluated the candidate (a second loss counts as a crash of the candidate), or if other programs disturbed every
         measurement. Raises DeviceError if no worker is left."""
         keys = [one.key for one in asked]
         fresh = {key: one for key, one in zip(keys, asked, strict=True) if key not in self._known}
@@ -165,8 +166,8 @@ class EvaluationPool:
         self._lines.close()
 
     def _keep(self, job: EvaluationJob, index: int) -> None:
-        """Stores an evaluation. Void and inconclusive evaluations are not stored, so that the candidate is evaluated
-        again."""
+        """Stores the evaluation of the job's candidate number `index`. Missing (None) and inconclusive evaluations are
+        not stored, so that the candidate is evaluated again."""
         evaluation = job.evaluations[index]
         if evaluation is not None and evaluation.outcome is not Outcome.inconclusive:
             self._store(_key(job, index), evaluation)
@@ -198,8 +199,8 @@ def _key(job: EvaluationJob, index: int) -> tuple[str, str, str]:
 
 
 def parts(jobs: Sequence[EvaluationJob], workers: int) -> list[EvaluationJob]:
-    """Splits jobs with many candidates, so that all workers are busy to the end. Returns all jobs, the largest
-    first."""
+    """Splits jobs with many candidates, so that all workers are busy to the end. Returns all jobs, those with the most
+    candidates first."""
     if workers < 2:
         return list(jobs)
     count = sum(len(job.candidates) for job in jobs)
@@ -213,7 +214,7 @@ def parts(jobs: Sequence[EvaluationJob], workers: int) -> list[EvaluationJob]:
 
 
 def connections(options: PoolOptions) -> list[Connect]:
-    """Returns functions that connect to the hosts that the options name, this machine first."""
+    """Returns functions, each of which connects to one of the hosts that the options name, this machine first."""
     named = places(options.pool) or [HostAddress("local", workers=options.workers)]
     here = [partial(_here, host.workers) for host in named if host.kind == "local"]
     return here + [one for host in named if host.kind == "ray" for one in ray_hosts.connections(host, options.target)]

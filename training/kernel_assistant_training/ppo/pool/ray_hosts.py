@@ -42,8 +42,8 @@ TRIES = 3
 
 @dataclass(frozen=True)
 class Room:
-    """The resources that Ray reserves for an actor. The actor is started on the node `node`, or on another node if that
-    one is gone."""
+    """The resources that Ray reserves for an actor: processor `cores` and `gpus`. The actor is started on the node
+    `node`, or on another node if that one is gone. `name` is its name in messages."""
 
     name: str
     node: str
@@ -129,8 +129,8 @@ class RayHost:
 
 
 def connections(host: HostAddress, target: str) -> list[Connect]:
-    """Returns functions that connect to an actor each: one for each GPU of the cluster or, for the target CPU, one for
-    each node. Raises MissingError without Ray or a cluster."""
+    """Returns functions, each of which connects to one actor: one for each GPU of the cluster or, for the target CPU,
+    one for each node. Raises MissingError without Ray or a cluster."""
     ray = connected(host.address)
     rooms = [room for node in ray.nodes() if node["Alive"] for room in _rooms(node, target)]
     if not rooms:
@@ -156,7 +156,8 @@ def _rooms(node: dict[str, Any], target: str) -> list[Room]:
 
 
 def _lost(name: str, error: Exception) -> KernelAssistantError:
-    """Returns the project's error for an exception of Ray."""
+    """Returns the project's error for an exception of Ray: MissingError if this package is not installed there, else
+    HostError."""
     text = str(error) or type(error).__name__
     if "No module named 'kernel_assistant" in text:
         next_step = f"install {own_version()['version']} there with the extras torch, train and train-ray"
@@ -167,7 +168,8 @@ def _lost(name: str, error: Exception) -> KernelAssistantError:
 
 def imported() -> Any:
     """Imports and returns the module `ray`, configured so that a call after its shutdown fails. By default, such a call
-    would start a cluster in this process, and the process would end with the cluster. Raises MissingError."""
+    would start a cluster in this process, and the process would end with the cluster. Raises MissingError if Ray is not
+    installed."""
     os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
     try:
         import ray
@@ -179,7 +181,8 @@ def imported() -> Any:
 
 
 def connected(address: str) -> Any:
-    """Returns the module `ray`, connected to a cluster until this process ends. Raises MissingError."""
+    """Returns the module `ray`, connected to the cluster at `address` until this process ends. Raises MissingError if
+    Ray is not installed or no cluster answers."""
     ray = imported()
     try:
         ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, logging_level=logging.ERROR)

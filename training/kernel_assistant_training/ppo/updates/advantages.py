@@ -1,9 +1,9 @@
-"""Computes advantages of the tokens that the model wrote. Pure; tensors are (B, T), and the bool tensor `actions` (B,
-T) marks the model's tokens.
+"""Computes advantages of the tokens that the model wrote. Has no side effects; tensors are (B, T), and the bool tensor
+`actions` (B, T) marks the model's tokens.
 
-Observation tokens are removed before the recursion, so that the first token of a reply follows the last token of the
-previous reply. In the result, observation tokens have advantage 0. So the number of observation tokens does not affect
-the advantages of actions.
+Observation tokens (all other text) are removed before the recursion, so that the first token of a reply follows the
+last token of the previous reply. In the result, observation tokens have advantage 0. So the number of observation
+tokens does not affect the advantages of actions.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ TINY = 1e-8
 
 @dataclass(frozen=True)
 class Advantages:
-    """Advantages and returns, (B, T) each, in the dtype of the values; 0 at observations. `returns` are the targets of
-    the values."""
+    """Advantages and returns, (B, T) each, in the dtype of the values; 0 at tokens that the model did not write.
+    `returns` are the targets of the values."""
 
     advantages: Tensor
     returns: Tensor
@@ -30,10 +30,11 @@ class Advantages:
 
 @torch.no_grad()
 def gae(rewards: Tensor, values: Tensor, actions: Tensor, *, gamma: float = 1.0, lam: float = 0.95) -> Advantages:
-    """Generalized advantage estimation (Schulman et al. 2016, arXiv:1506.02438, eq. 16), over actions alone.
+    """Computes the generalized advantage estimation (Schulman et al. 2016, arXiv:1506.02438, eq. 16) over actions
+    alone.
 
     δ_t = r_t + γ V_{t+1} − V_t, A_t = Σ_k (γλ)^k δ_{t+k}; returns are A + V. t counts actions only; V after the last
-    action is 0. Raises ValueError for a reward at an observation token, because it would be ignored.
+    action is 0. Raises ValueError for a reward at a token that is no action, because it would be ignored.
     """
     if bool((rewards.bool() & ~actions).any()):
         raise ValueError("a reward stands at an observation")
@@ -75,7 +76,7 @@ def discounted(x: Tensor, factor: float) -> Tensor:
 
 
 def mean_of(x: Tensor, actions: Tensor) -> Tensor:
-    """The mean of `x` over actions, as a scalar tensor; 0 without actions."""
+    """Returns the mean of `x` over actions, as a scalar tensor; 0 without actions."""
     return torch.where(actions, x, 0.0).sum() / actions.sum().clamp(min=1)
 
 

@@ -40,9 +40,9 @@ class PaddedBatch:
 
 
 def in_steps(lengths: Sequence[int], budget: int, steps: int, random: Random) -> list[list[list[int]]]:
-    """Divides trajectories of these `lengths` among at most `steps` optimiser steps. Returns for each step pieces of at
-    most `budget` padded tokens, as lists of indices; no step is empty. Trajectories are assigned to steps at random:
-    sorted by length, one step would contain all short answers or all failed episodes."""
+    """Divides trajectories of these `lengths` among at most `steps` optimiser steps. Returns for each step its
+    micro-batches of at most `budget` padded tokens, as lists of indices; no step is empty. Trajectories are assigned to
+    steps at random: sorted by length, one step would contain all short answers or all failed episodes."""
     order = random.sample(range(len(lengths)), len(lengths))
     count = min(steps, len(order))
     shares = [order[start::count] for start in range(count)]

@@ -2,7 +2,7 @@
 
 Trainer and sampler have the same weights but compute with different rounding. Where their probabilities differ, the
 update would follow noise, and a token with almost no probability in the trainer has an extreme ratio (the collapse in
-arXiv:2602.24286, section on warm-up). Pure; tensors are (B, T).
+arXiv:2602.24286, section on warm-up). The functions have no side effects; tensors are (B, T).
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ DISAGREE = 2.0
 
 @dataclass(frozen=True)
 class ImportanceWeights:
-    """`weights` (B, T) for the policy loss are 0 in sequences that are left out; `kept` (B,) says which sequences are
-    kept. `capped_share` is the share of actions whose ratio was bounded, `left_out_share` the share of sequences,
-    `largest` the largest ratio, and `kl` the estimate k3 of the KL divergence of the sampler from the trainer."""
+    """Bounded ratios of probabilities, and statistics. `weights` (B, T) for the policy loss are 0 in sequences that are
+    left out; `kept` (B,) says which sequences are kept. `capped_share` is the share of actions whose ratio was bounded,
+    `left_out_share` the share of sequences, `largest` the largest ratio, and `kl` the estimate k3 of the KL divergence
+    of the sampler from the trainer."""
 
     weights: Tensor
     kept: Tensor

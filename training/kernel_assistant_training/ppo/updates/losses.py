@@ -1,4 +1,5 @@
-"""The losses of PPO. Pure; tensors are (B, T), and the bool tensor `actions` (B, T) marks the model's tokens.
+"""The losses of PPO. The functions have no side effects; tensors are (B, T), and the bool tensor `actions` (B, T) marks
+the model's tokens.
 
 Each loss is a sum over actions; the caller divides by the number of actions of the whole optimiser step. So the result
 does not depend on how a batch is divided into pieces ("token mean", as in DAPO, arXiv:2503.14476, section 3.3).
@@ -19,8 +20,8 @@ FURTHEST = 20.0
 
 @dataclass(frozen=True)
 class Clip:
-    """Ratios are clipped to the range from 1 − `low` to 1 + `high`. The defaults are those of arXiv:2602.24286, where
-    the upper part of the range is larger.
+    """The bounds of PPO's probability ratios: they are clipped to the range from 1 − `low` to 1 + `high`. The defaults
+    are those of arXiv:2602.24286, where the upper part of the range is larger.
     """
 
     low: float = 0.2
@@ -76,7 +77,7 @@ def k1(logprobs: Tensor, other: Tensor) -> Tensor:
 
 def k3(logprobs: Tensor, other: Tensor) -> Tensor:
     """Returns q/p − 1 − log q/p of the sampled tokens. It has the same mean as `k1`, is never negative and has less
-    variance (same source)."""
+    variance (source: see `k1`)."""
     difference = (other - logprobs).clamp(-FURTHEST, FURTHEST)
     return difference.exp() - 1 - difference
 

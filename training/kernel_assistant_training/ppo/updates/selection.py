@@ -1,4 +1,4 @@
-"""Selects the episodes for rejection fine-tuning of a model. Pure."""
+"""Selects the episodes for rejection fine-tuning of a model. Has no side effects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from kernel_assistant_training.ppo.trajectory import Trajectory
 
 @dataclass(frozen=True)
 class SelectedTrajectories:
-    """The trajectories that were `kept`, and for each reason the number of trajectories that were left out."""
+    """The trajectories that were `kept`, and reason → number of trajectories that were left out. Reasons are those of
+    `against`, "known" (same tokens or replies as another one) and "enough" (the task has enough already)."""
 
     kept: list[Trajectory]
     left_out: dict[str, int]
@@ -46,15 +47,15 @@ def against(one: Trajectory) -> str:
 
 
 def loops(one: Trajectory) -> bool:
-    """Whether an episode repeats a reply or a candidate, or has a reply without a call."""
+    """Whether an episode repeats a reply or a candidate, or has a reply without a tool call."""
     replies = _replies(one)
     return len(set(replies)) < len(replies) or len(set(one.candidates)) < len(one.candidates) or "idle" in one.calls
 
 
 def learned(one: Trajectory) -> Tokens:
-    """Returns the tokens of a trajectory. Tokens of correct replies and of the final `finish` are marked for the loss.
-    A repaired mistake stays in the context, so that the model learns to repair it but does not learn to make it. Other
-    tool calls are in the loss if the next evaluation after them was correct."""
+    """Returns the tokens of a trajectory. Tokens of correct replies and of the final call of `finish` are marked for
+    the loss. A repaired mistake stays in the context, so that the model learns to repair it but does not learn to make
+    it. Other tool calls are in the loss if the next evaluation after them was correct."""
     outcomes = list(one.outcomes)
     marks = [False] * one.length
     right = True

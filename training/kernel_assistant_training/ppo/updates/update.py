@@ -35,7 +35,7 @@ UPDATE = "update"
 
 
 class NotFiniteError(InternalError):
-    """A loss or a gradient is not finite. The step that detected it changed no weights."""
+    """Raised if a loss or a gradient is not finite. The step that detected it changed no weights."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,9 @@ class MicroBatch:
 
 
 class Learner:
-    """An actor with its optimiser and its KL reference, by default a copy of the actor at this moment. Each process has
-    a learner; `update` is called in the first process, and makes the other processes call `step_together`."""
+    """An actor with its optimiser and its KL reference, by default a copy of the actor when the learner is made. Each
+    process has a learner; `update` is called in the first process, and makes the other processes call
+    `step_together`."""
 
     def __init__(
         self,
@@ -111,13 +112,14 @@ class Learner:
         )
 
     def update(self, trajectories: Sequence[Trajectory], random: Random) -> Metrics:
-        """Makes one update from a batch of trajectories; returns metrics. Raises NotFiniteError; the weights are then
-        those after the last step whose loss and gradients were finite."""
+        """Makes one update from a batch of trajectories; returns metrics. `random` decides the order. Raises
+        NotFiniteError; the weights are then those after the last step whose loss and gradients were finite."""
         self.together.tell(UPDATE, trajectories, random)
         return self.step_together(trajectories, random)
 
     def step_together(self, trajectories: Sequence[Trajectory], random: Random) -> Metrics:
-        """The part of an update that every process runs; returns metrics."""
+        """Runs the part of an update that every process runs, and returns metrics. All processes call it with the same
+        arguments."""
         options = self.options
         trajectories, rewards = self._rewarded(trajectories)
         steps = in_steps([one.length for one in trajectories], options.budget, options.steps, random)
@@ -140,8 +142,8 @@ class Learner:
         }
 
     def _rewarded(self, trajectories: Sequence[Trajectory]) -> tuple[Sequence[Trajectory], list[float]]:
-        """Returns the trajectories to learn from, and their rewards minus the baseline. Trajectories whose reward is 0
-        after subtracting the baseline "others" are left out, unless that is true of all."""
+        """Returns the trajectories to learn from, and their rewards minus the baseline. With the baseline "others",
+        trajectories whose reward equals the baseline are left out, unless that is true of all."""
         rewards = [one.reward.value for one in trajectories]
         if self.options.baseline != "others":
             return trajectories, rewards
@@ -152,9 +154,9 @@ class Learner:
     def _measured(
         self, trajectories: Sequence[Trajectory], rewards: Sequence[float], every: Sequence[Sequence[int]]
     ) -> list[tuple[MicroBatch, ImportanceWeights]]:
-        """Runs the forward pass before the first step. Returns for each piece its batch, with advantages that are not
-        normalised yet, and its importance weights. `every` has the pieces as lists of indices into the trajectories.
-        Each process computes its share of the pieces and receives the results of all processes."""
+        """Runs the forward pass before the first step. Returns for each micro-batch its tensors, with advantages that
+        are not normalised yet, and its importance weights. `every` has the micro-batches as lists of indices into the
+        trajectories. Each process computes its share of them and receives the results of all processes."""
         reply_spans = [one.said() for one in trajectories]
         mine, count = self._dealt(every)
         measured = [self._measure([reply_spans[number] for number in numbers], numbers, rewards) for numbers in mine]
@@ -185,8 +187,8 @@ class Learner:
         return piece, guard
 
     def _dealt(self, items: Sequence[T]) -> tuple[list[T], int]:
-        """Returns this process's share of the items, and how many of them count. A sharded model needs the same number
-        of calls in each process, so the last item may be repeated; the repetition does not count."""
+        """Returns this process's share of the items, and how many of them count. If the model is sharded, every process
+        must make the same number of calls, so the last item may be repeated; the repetition does not count."""
         mine = list(items[self.together.rank :: self.together.count])
         most = -(-len(items) // self.together.count)
         company = list(items[-1:]) * (most - len(mine)) if self.actor.sharded else []
@@ -195,8 +197,8 @@ class Learner:
     def _prepared(
         self, trajectories: Sequence[Trajectory], measured: Sequence[tuple[MicroBatch, ImportanceWeights]]
     ) -> list[MicroBatch]:
-        """Returns the micro-batches with advantages normalised over the whole batch. Raises NotFiniteError if every
-        trajectory is left out."""
+        """Returns the micro-batches with advantages normalised over the whole batch. Raises NotFiniteError if the
+        importance weights leave out every trajectory."""
         together = torch.cat([piece.advantages[piece.used] for piece, _ in measured])
         if not together.numel():
             cause = f"none of {len(trajectories)} trajectories is as probable to the trainer as to the sampler"
@@ -294,7 +296,7 @@ def last_action_rewards(values: Sequence[float], actions: Tensor) -> Tensor:
 
 
 def _of_all(pieces: Sequence[MicroBatch], guards: Sequence[ImportanceWeights]) -> Metrics:
-    """Returns the metrics of the whole batch before the update."""
+    """Returns the metrics of the whole batch before the update: of values and returns, and of importance weights."""
     values, returns = (
         torch.cat([each[piece.used] for piece, each in zip(pieces, which, strict=True)])
         for which in ([piece.values for piece in pieces], [piece.returns for piece in pieces])

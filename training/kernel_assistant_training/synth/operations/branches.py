@@ -1,5 +1,5 @@
-"""Steps with branches: two or more values each pass through steps of their own, then they are combined. Also gates,
-residuals, and several results."""
+"""Steps of random tasks with branches: two or more values each pass through steps of their own, then they are combined.
+Also gates, residuals, and several results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _GATES = ("sigmoid", "silu", "gelu", "tanh", "sigmoid", "relu", "hardsigmoid", "
 
 
 def dressed(make: Builder, x: Tensor, least: int = 0) -> Tensor:
-    """Applies zero, one or two random elementwise steps to `x`, but at least `least` steps; returns the result."""
+    """Applies zero, one or two random elementwise steps to `x`, but at least `least` steps; returns the result, which
+    has the shape of `x`."""
     (count,) = make.random.choices(_LENGTHS, (35, 45, 20))
     for _ in range(max(count, least)):
         x = _drawn(make, x, _OWN)
@@ -28,8 +29,9 @@ def dressed(make: Builder, x: Tensor, least: int = 0) -> Tensor:
 
 
 def _drawn(make: Builder, x: Tensor, families: dict[str, int]) -> Tensor:
-    """Applies a random step of these families; returns the result. Steps that change the shape or add an input are
-    undone, and another step is tried; raises Unfit after eight tries."""
+    """Applies a random step (operators) of these families to `x`; returns the result. `families` has the weight of each
+    family. Steps that change the shape or add an input are undone, and another step is tried; raises Unfit after eight
+    tries."""
     for _ in range(8):
         (family,) = make.random.choices(list(families), list(families.values()))
         steps = STEPS[family]
@@ -47,7 +49,8 @@ def _drawn(make: Builder, x: Tensor, families: dict[str, int]) -> Tensor:
 
 
 def met(make: Builder, one: Tensor, other: Tensor) -> Tensor:
-    """Combines two values with a random elementwise operator and returns the result; shapes broadcast."""
+    """Combines two values with a random elementwise operator and returns the result; shapes broadcast. Raises Unfit if
+    both are the same value, or if the result could get too large."""
     need(one.name != other.name)
     op = make.random.choices(list(_OFTEN), list(_OFTEN.values()))[0]
     if op == "div.Tensor":
@@ -74,7 +77,8 @@ _OFTEN = {
 
 
 def second(make: Builder, x: Tensor) -> Tensor:
-    """Returns a second operand for `x`: a new input or an earlier value. Raises Unfit if `x` is not contiguous."""
+    """Returns a second operand with the shape and dtype of `x`: a new input or an earlier value. Raises Unfit if `x` is
+    not contiguous."""
     need(x.strides is None)
     return partner(make, x)
 
@@ -105,8 +109,8 @@ def twice(make: Builder, x: Tensor) -> Tensor:
 
 @step("branch", 5)
 def with_vectors(make: Builder, x: Tensor) -> Tensor:
-    """Combines `x` with one or two other values. Each value may first get a bias or scale, and an activation of its
-    own."""
+    """Combines `x` with one or two other values. Each value may first get a bias or scale, and random elementwise
+    operators of its own."""
     plain(x)
     need(x.rank >= 2)
     every = [x, second(make, x), *([second(make, x)] if make.random.random() < 0.5 else [])]
@@ -178,8 +182,8 @@ def around_norm(make: Builder, x: Tensor) -> Tensor:
 
 @step("branch", 2.5)
 def chosen(make: Builder, x: Tensor) -> Tensor:
-    """Selects elements from two values by a mask, which is an input; each value first passes through steps of its
-    own."""
+    """Selects elements from two values by a mask, which is an input; random elementwise operators are first applied to
+    each value."""
     plain(x)
     need(x.rank >= 2 and x.shape[0] == FREE and len(make.inputs) < 4)
     full = make.random.random() < 0.5
@@ -193,7 +197,8 @@ def chosen(make: Builder, x: Tensor) -> Tensor:
 
 @step("branch", 4)
 def chunks(make: Builder, x: Tensor) -> Tensor:
-    """Splits a dimension of `x` into two to four equal parts, applies steps to each part and combines the results."""
+    """Splits a dimension of `x` into two to four equal parts, applies random elementwise operators to each part and
+    combines the results."""
     plain(x)
     need(x.rank >= 2)
     count = make.random.choice((2, 2, 3, 4))

@@ -1,4 +1,4 @@
-"""Steps with a second operand: a bias, a scale, a gate, a mask, another input, or an earlier value."""
+"""Steps of random tasks with a second operand: a bias, a scale, a gate, a mask, another input, or an earlier value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from kernel_assistant_training.synth.steps import need, step
 
 
 def partner(make: Builder, x: Tensor) -> Tensor:
-    """Returns another tensor with the shape and dtype of `x`: a new input or an earlier value."""
+    """Returns another tensor with the shape and dtype of `x`: a new input or an earlier value. Raises Unfit if there is
+    none and no input can be added."""
     earlier = [
         value
         for value in make.values
@@ -204,8 +205,8 @@ def row_factor(make: Builder, x: Tensor) -> Tensor:
 
 @step("scalar", 2)
 def table(make: Builder, x: Tensor) -> Tensor:
-    """Adds or multiplies by a tensor that all items of the batch share, such as position embeddings or a map of
-    biases."""
+    """Adds a tensor to `x`, or multiplies by it, that all items of the batch share, such as position embeddings or a
+    map of biases."""
     need(x.rank >= 3 and all(1 < size < FREE for size in x.shape[1:]) and x.floating)
     shape = (*((1,) if make.random.random() < 0.5 else ()), *x.shape[1:])
     w = make.param(shape, x.dtype) if make.random.random() < 0.7 else make.buffer(shape, x.dtype)

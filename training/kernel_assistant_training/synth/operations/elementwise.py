@@ -1,4 +1,5 @@
-"""Elementwise steps on one value: activations, functions, arithmetic with numbers, comparisons, casts."""
+"""Elementwise steps of random tasks on one value: activations, functions, arithmetic with numbers, comparisons,
+casts."""
 
 from __future__ import annotations
 
@@ -248,7 +249,8 @@ def _threshold(make: Builder) -> float:
 
 
 def _limits(make: Builder, x: Tensor) -> tuple[float, float]:
-    """Returns a lower and an upper bound for a clamp of `x`; part of the range of `x` lies between them."""
+    """Returns a lower and an upper bound for a clamp of `x`; part of the range of `x` lies between them. Raises Unfit
+    if no such bounds were drawn."""
     need(not x.negative)
     if x.most <= 1.5:
         low = make.random.choice((0.0, 0.1, 0.2, 0.05) if x.positive else (0.0, -0.5, -0.1, -0.8))
@@ -259,7 +261,7 @@ def _limits(make: Builder, x: Tensor) -> tuple[float, float]:
 
 
 def _trimmed(args: list[float], defaults: list[float]) -> list[float]:
-    """Returns the operands without trailing operands that equal their defaults."""
+    """Returns the operands without those at the end that equal their defaults."""
     while args and args[-1] == defaults[len(args) - 1]:
         args = args[:-1]
     return args

@@ -1,4 +1,4 @@
-"""Steps that select rows and elements by indices."""
+"""Steps of random tasks that select rows and elements by indices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps with activations that people write by hand."""
+"""Steps of random tasks with activations that people write by hand, from simpler operators."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def soft_cap(make: Builder, x: Tensor) -> Tensor:
 
 @step("idiom", 1)
 def sine_squared(make: Builder, x: Tensor) -> Tensor:
-    """The Snake activation: x + sin²(ax) / a."""
+    """Computes the Snake activation: x + sin²(ax) / a."""
     alpha = make.random.choice((0.5, 2.0, 1.5, 0.2))
     wave = make.each("sin", make.each("mul.Tensor", x, alpha), most=1.0)
     ripple = make.each("div.Tensor", make.each("pow.Tensor_Scalar", wave, 2, most=1.0), alpha, most=1 / alpha)

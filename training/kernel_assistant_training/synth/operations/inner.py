@@ -1,5 +1,5 @@
-"""Steps with operands that are broadcast in inner dimensions (those after the batch): inputs, parameters, and views of
-tensors with fewer dimensions."""
+"""Steps of random tasks with operands that are broadcast in inner dimensions (those after the batch): inputs,
+parameters, and views of tensors with fewer dimensions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _MOST_OUTER = 1 << 20
 
 
 def _narrow(make: Builder, x: Tensor) -> Shape:
-    """Returns the shape of `x` with some sizes replaced by 1, sometimes without leading dimensions of size 1."""
+    """Returns the shape of `x` with some sizes replaced by 1, sometimes without leading dimensions of size 1. Raises
+    Unfit if nothing would be broadcast."""
     kept = [make.random.random() < 0.55 for _ in x.shape]
     kept[0] = make.random.random() < 0.6
     need(any(kept) and any(not keep and size > 1 for keep, size in zip(kept[1:], x.shape[1:], strict=True)))
@@ -33,8 +34,8 @@ def _narrow(make: Builder, x: Tensor) -> Shape:
 
 
 def _given(make: Builder, shape: Shape, dtype: str) -> Tensor:
-    """Returns a new input of this shape. If the shape has no free dimension, it is usually a parameter or a buffer
-    instead."""
+    """Returns a new operand of this shape: an input if the shape has the free dimension (the batch size), else usually
+    a parameter or a buffer. Raises Unfit if the task has too many inputs."""
     if FREE in shape or (make.random.random() < 0.2 and len(make.inputs) < _INPUTS):
         need(len(make.inputs) < _INPUTS)
         return make.input(shape, dtype)
@@ -61,8 +62,8 @@ def two_narrow(make: Builder, x: Tensor) -> Tensor:
 
 @step("inner", 5)
 def viewed(make: Builder, x: Tensor) -> Tensor:
-    """Combines `x` with a tensor of fewer dimensions that `forward` expands, as in s[:, :, None] or w[:, None,
-    None]."""
+    """Combines `x` with a tensor of fewer dimensions that `forward` expands by indexing or a view, such as s[:, :,
+    None] or w[:, None, None]."""
     plain(x)
     need(x.rank >= 2)
     wide = _unsqueezed(make, _flat(make, x), x)
@@ -71,7 +72,7 @@ def viewed(make: Builder, x: Tensor) -> Tensor:
 
 def _flat(make: Builder, x: Tensor) -> tuple[int, ...]:
     """Returns random dimensions of `x` for an operand with fewer dimensions. They are not just the last dimensions of
-    `x`, so that the operand must be expanded."""
+    `x`, so that the operand must be expanded. Raises Unfit if the dimensions that were drawn are."""
     first = 0 if x.shape[0] == FREE and make.random.random() < 0.6 else 1
     rest = [dim for dim in range(1, x.rank) if x.shape[dim] > 1]
     count = make.random.choice((1, 1, 2))

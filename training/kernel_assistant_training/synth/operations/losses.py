@@ -1,5 +1,5 @@
-"""Steps that compute a loss of two tensors: elementwise, or over rows and classes. The losses are reduced to one number
-or kept for each element."""
+"""Steps of random tasks that compute a loss of two tensors: elementwise, or over rows and classes. The losses are
+reduced to one number or kept for each element."""
 
 from __future__ import annotations
 
@@ -122,7 +122,8 @@ def scaled_by_norm(make: Builder, x: Tensor) -> Tensor:
 
 
 def partner_input(make: Builder, x: Tensor) -> Tensor:
-    """Returns a new input with the shape and dtype of `x`."""
+    """Returns a new input with the shape and dtype of `x`. Raises Unfit if there are too many inputs or `x` has no
+    batch dimension."""
     if len(make.inputs) >= 4 or x.shape[0] != FREE:
         raise Unfit
     return make.input(x.shape, x.dtype)

@@ -1,4 +1,4 @@
-"""Steps that normalize images and sequences: group, instance and batch norm, in eval mode."""
+"""Steps of random tasks that normalize images and sequences: group, instance and batch norm, in eval mode."""
 
 from __future__ import annotations
 

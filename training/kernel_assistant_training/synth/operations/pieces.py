@@ -1,5 +1,5 @@
-"""Steps that combine parts of one value with each other: neighbours, channels, rotated halves. Also steps with slices
-of tables, and upsampling."""
+"""Steps of random tasks that combine parts of one value with each other: neighbours, channels, rotated halves. Also
+steps with slices of tables, and upsampling."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def _cut(make: Builder, x: Tensor, dim: int, start: int, end: int) -> Tensor:
 
 
 def _inner(make: Builder, x: Tensor, least: int = 4) -> int:
-    """Returns a random dimension other than the first, often the last, that has at least `least` elements."""
+    """Returns a random dimension other than the first, often the last, that has at least `least` elements. Raises Unfit
+    if there is none."""
     plain(x)
     dims = [dim for dim in range(1, x.rank) if least <= x.shape[dim] < FREE]
     need(bool(dims))
@@ -113,7 +114,8 @@ def with_table(make: Builder, x: Tensor) -> Tensor:
 
 @step("pieces", 3)
 def beside(make: Builder, x: Tensor) -> Tensor:
-    """Concatenates `x` with an input that may have another size in the concatenated dimension, after steps on each."""
+    """Concatenates `x` with a new input that may have another size in the concatenated dimension, after random
+    elementwise steps on each."""
     plain(x)
     dim = make.random.choice((1, x.rank - 1))
     need(x.rank >= 2 and x.shape[0] == FREE and 1 < x.shape[dim] < FREE and len(make.inputs) < 4)

@@ -1,4 +1,5 @@
-"""Steps that reduce rows to a number or a position, and steps that combine such reductions with the rows."""
+"""Steps of random tasks that reduce rows to a number or a position, and steps that combine such reductions with the
+rows."""
 
 from __future__ import annotations
 

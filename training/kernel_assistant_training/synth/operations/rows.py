@@ -1,4 +1,4 @@
-"""Steps along the last dimension: softmax, norms, reductions, and common combinations of these."""
+"""Steps of random tasks along the last dimension: softmax, norms, reductions, and common combinations of these."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from kernel_assistant_training.synth.steps import need, plain, step
 
 
 def last(make: Builder, x: Tensor) -> int:
-    """Returns the index of the last dimension, negative or not. Raises Unfit if `x` has no rows."""
+    """Returns the index of the last dimension, negative or not. Raises Unfit if `x` has no rows, that is, fewer than
+    two dimensions or a last one of size 1."""
     plain(x)
     need(x.rank >= 2 and 1 < x.last < FREE)
     return make.random.choice((-1, -1, x.rank - 1))
 
 
 def reduced(make: Builder, op: str, x: Tensor, dim: int, keep: bool) -> Tensor:
-    """Adds a reduction over the dimension `dim` and returns its result. It has the form that torch exports: `dim` is a
-    list, and `keepdim` is written only if it is true."""
+    """Adds the reduction operator `op` over the dimension `dim` and returns its result; `keep` is `keepdim`. It has the
+    form that torch exports: `dim` is a list, and `keepdim` is written only if it is true."""
     shape = rows_of(x.shape, (dim % x.rank,), keep)
     grows = x.shape[dim] if x.positive or x.negative else 2 * math.sqrt(min(x.shape[dim], 1 << 40))
     most = x.most if op in ("mean.dim", "amax", "amin") else min(x.most * grows, 1e3)

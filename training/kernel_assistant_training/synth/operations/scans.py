@@ -1,4 +1,4 @@
-"""Steps with running sums, products and extremes."""
+"""Steps of random tasks with running sums, products and extremes (prefix scans)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Steps with several results for each row, and steps that gather values at a computed position, as in routers, decoders
-and statistics."""
+"""Steps of random tasks with several results for each row, and steps that gather values at a computed position, as in
+routers, decoders and statistics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _END = (1 << 63) - 1
 @step("several", 3)
 def picked(make: Builder, x: Tensor) -> Tensor:
     """Finds the position of the largest or smallest element of each row, and gathers at this position from the row's
-    softmax, from the row after some steps, or from another tensor. Sometimes the task returns the position too."""
+    softmax, from the row after some elementwise steps, or from another tensor. Sometimes the task returns the position
+    too."""
     dim = last(make, x)
     # Half-precision values, and zeros after a rectifier, are often equal at several positions.
     need(x.dtype == "f32" and not (x.positive or x.negative) and x.last > 2)
@@ -43,7 +44,8 @@ def _values(make: Builder, x: Tensor, dim: int) -> Tensor:
 
 
 def _column(make: Builder, position: Tensor) -> Tensor:
-    """Returns the position with a last dimension of size 1, written as position[:, None] or position.unsqueeze(-1)."""
+    """Returns the index tensor `position` with a last dimension of size 1, written as position[:, None] or
+    position.unsqueeze(-1)."""
     shape = (*position.shape, 1)
     if make.random.random() < 0.5 or position.shape[0] != FREE:
         return make.view("unsqueeze", position, make.random.choice((-1, position.rank)), shape=shape)
@@ -53,8 +55,8 @@ def _column(make: Builder, position: Tensor) -> Tensor:
 
 @step("several", 4)
 def summaries(make: Builder, x: Tensor) -> Tensor:
-    """Computes two or three reductions of each row, some followed by a step. The task returns them as several results,
-    or two of them are combined."""
+    """Computes two or three reductions of each row, and applies elementwise operators to some. The task returns them as
+    several results, or two of them are combined."""
     plain(x)
     dim, keep = last(make, x), make.random.random() < 0.35
     need(x.floating)

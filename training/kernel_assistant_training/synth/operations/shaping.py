@@ -1,4 +1,4 @@
-"""Steps that change the layout: permuting, flipping, rolling, joining, padding, slicing, repeating."""
+"""Steps of random tasks that change the layout: permuting, flipping, rolling, joining, padding, slicing, repeating."""
 
 from __future__ import annotations
 

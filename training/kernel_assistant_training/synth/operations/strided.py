@@ -1,4 +1,5 @@
-"""Steps that reduce over a dimension other than the last, and steps that combine such reductions with the value."""
+"""Steps of random tasks that reduce over a dimension other than the last, and steps that combine such reductions with
+the value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps that pool sequences, images and volumes."""
+"""Steps of random tasks that pool sequences, images and volumes."""
 
 from __future__ import annotations
 

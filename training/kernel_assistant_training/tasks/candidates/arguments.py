@@ -8,8 +8,8 @@ from random import Random
 
 
 class CannotBuild(Exception):
-    """No call of an operator can be written, for instance because there is no rule for a required argument. The message
-    says why; equal messages are counted.
+    """Raised if no call of an operator can be written, for instance because there is no rule for a required argument.
+    The message says why; equal messages are counted.
     """
 
 
@@ -36,8 +36,8 @@ class Value:
 
 @dataclass(frozen=True)
 class Extra:
-    """A further input of an operator. Its shape is (batch, *shape), or `shape` alone if `whole`. `draw` is the source
-    of an expression that draws the input, with `{shape}` for its shape."""
+    """A further tensor input of an operator. Its shape is (batch, *shape), or `shape` alone if `whole`. `draw` is the
+    source of an expression that draws the input, with `{shape}` for its shape."""
 
     shape: tuple[int, ...]
     draw: str
@@ -138,7 +138,8 @@ _INDICES = ("index", "indices")
 
 
 def argument(name: str, value: Value, random: Random) -> object:
-    """Returns a value for the required argument `name`. Raises CannotBuild if there is no rule for this name."""
+    """Returns a value for the required argument `name` of an operator that reads `value`. Raises CannotBuild if there
+    is no rule for this name."""
     rule = RULES.get(name)
     if rule is None:
         raise CannotBuild(f"no rule for argument {name}")
@@ -146,8 +147,8 @@ def argument(name: str, value: Value, random: Random) -> object:
 
 
 def tensor(name: str, value: Value, random: Random) -> Extra:
-    """Returns the further tensor input for the argument `name`. Raises CannotBuild if there is no rule for this
-    name."""
+    """Returns the further tensor input for the argument `name` of an operator that reads `value`. Raises CannotBuild if
+    there is no rule for this name."""
     if name in _MASKS:
         return same(value, "torch.rand({shape}) > 0.5")
     if name in _INDICES:

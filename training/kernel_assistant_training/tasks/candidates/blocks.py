@@ -1,5 +1,5 @@
-"""Finds operators in transformers: classes of modules that are blocks of models. They are found in the source text and
-imported only when they are used."""
+"""Finds operators in transformers: classes of modules that are parts of models, such as norms and MLPs ("blocks"). They
+are found in the source text and imported only when they are used."""
 
 from __future__ import annotations
 
@@ -87,7 +87,8 @@ def _imported(module: str) -> Any:
 
 def _config(parameter: inspect.Parameter, module: str, value: Value) -> tuple[str, str]:
     """Returns source code that makes the argument `parameter`, a configuration of transformers with the sizes of
-    `value`, and the line that imports its class. `module` is the module of the model. Raises CannotBuild."""
+    `value`, and the line that imports its class. `module` is the module of the model. Raises CannotBuild if there is no
+    such class or it refuses the sizes."""
     from transformers import PretrainedConfig
 
     home = module.replace(".modeling_", ".configuration_")

@@ -1,5 +1,5 @@
-"""Composes tasks of two to five crawled operators. Each operator is written for the output of the operator before
-it."""
+"""Composes tasks of two to five operators of installed packages. Each operator is written for the output of the
+operator before it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def chainable(operators: list[Operator]) -> list[Operator]:
 
 
 def composed(operators: list[Operator], number: int, seed: int, target: str) -> TaskText | None:
-    """Returns task `number` of the stream; None if too few operators fitted. `operators` are the result of
-    `chainable`."""
+    """Returns task `number` of the stream of composed tasks; None if too few operators fitted. `operators` are the
+    result of `chainable`."""
     random = Random(f"compose {seed} {number}")
     level = random.choices(list(LEVELS), list(LEVELS.values()))[0]
     at = value(random, target)
@@ -50,8 +50,9 @@ def composed(operators: list[Operator], number: int, seed: int, target: str) -> 
 def _next(
     draft: Draft, operators: list[Operator], at: Value, shapes: dict[str, Value], random: Random
 ) -> tuple[Operator, Value | None] | None:
-    """Appends an operator that accepts `at` to the draft. Returns the operator and its output; the output is None if no
-    operator can follow. Returns None if no operator fits."""
+    """Appends to the draft an operator that accepts the value `at`. `shapes` has the earlier values by name, which may
+    become further operands. Returns the operator and its output; the output is None if no operator can follow. Returns
+    None if no operator fits."""
     index = len(draft.uses)
     fitting = [one for one in operators if one.rank in (0, at.rank)]
     for operator in random.sample(fitting, min(TRIES, len(fitting))):

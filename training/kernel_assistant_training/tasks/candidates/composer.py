@@ -41,7 +41,7 @@ named changes the result.
 
 
 class Unreadable(Exception):
-    """An answer contains no task. The message says why; equal messages are counted."""
+    """Raised if an answer contains no task. The message says why; equal messages are counted."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class Composer:
     compact: bool = False
 
     def ask(self, operators: list[Operator], number: int, seed: int, cancelled: Callable[[], bool]) -> TaskText:
-        """Asks the model for answer number `number` and returns the task in it. Raises Unreadable, and the errors of
-        the client."""
+        """Asks the model for answer number `number` and returns the task in it. Raises Unreadable if the answer has
+        none, and the errors of the client."""
         random = Random(f"composer {seed} {number}")
         if self.compact:
             # Greedy, because the questions already differ and samples of a small model are often broken.
@@ -72,7 +72,7 @@ def _explained(operators: list[Operator], random: Random) -> Message:
 
 def read_answer(answer: str, model: str, number: int, operators: Sequence[Operator] = ()) -> TaskText:
     """Parses an answer and returns its task; nothing is run. `operators` give the full name of each plain name, for the
-    attribution. Raises Unreadable."""
+    attribution. Raises Unreadable if the answer has no task or does something that is not allowed."""
     fences = _FENCE.findall(answer)
     if not fences:
         raise Unreadable("no fence with a file")
@@ -99,8 +99,7 @@ def read_answer(answer: str, model: str, number: int, operators: Sequence[Operat
 
 
 def _full_names(operators: Sequence[Operator]) -> dict[str, str]:
-    """Returns for each plain name the full name of an operator of torch, without overload; tensor methods take
-    precedence."""
+    """Returns plain name → full name of an operator of torch, without overload; tensor methods take precedence."""
     torch_names = sorted((one.name for one in operators if one.name.startswith("torch.")), reverse=True)
     whole = (".".join(name.split(".")[:3]) if name.startswith("torch.Tensor.") else name for name in torch_names)
     return {plain(name): name for name in whole}

@@ -29,8 +29,8 @@ class Unbuilt:
 
 
 def catalog(blocks: int, seed: int) -> list[Operator]:
-    """Returns all operators of torch, and `blocks` blocks of transformers (-1: all), in an order that depends on the
-    seed."""
+    """Returns all operators of torch, and `blocks` modules of models in transformers (-1: all), in an order that
+    depends on the seed."""
     transformers = block_operators()
     Random(f"blocks {seed}").shuffle(transformers)
     every = [*torch_operators(), *(transformers if blocks < 0 else transformers[:blocks])]
@@ -39,8 +39,8 @@ def catalog(blocks: int, seed: int) -> list[Operator]:
 
 
 def text_of(operator: Operator, number: int, random: Random, target: str) -> TaskText | Unbuilt:
-    """Returns a task of this operator alone, which ran on the meta device; or an Unbuilt with the reason why there is
-    none."""
+    """Returns a task of this operator alone, which ran on the meta device; or, after `TRIES` attempts, an Unbuilt with
+    the reason why there is none."""
     reason = ""
     for _ in range(TRIES):
         first = value(random, target, operator.rank)
@@ -59,8 +59,8 @@ def text_of(operator: Operator, number: int, random: Random, target: str) -> Tas
 
 
 def task_text(number: int, source: str, draft: Draft, names: tuple[str, ...]) -> TaskText:
-    """Returns the task of a draft, with a comment line for each attribution on top. `names` are full names of
-    operators, overloads included."""
+    """Returns the task of a draft (operators written one after another), with a comment line for each attribution on
+    top. `names` are full names of operators, overloads included."""
     lines = tuple(dict.fromkeys(attribution(name) for name in names))
     used = tuple(use.operator for use in draft.uses)
     return TaskText(
@@ -86,5 +86,5 @@ def _version(package: str) -> str:
 
 
 def unbuilt(failures: list[Unbuilt]) -> Counter[str]:
-    """Returns the number of failures for each reason."""
+    """Returns reason → number of failures with this reason."""
     return Counter(one.reason for one in failures)

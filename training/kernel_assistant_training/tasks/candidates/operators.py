@@ -56,8 +56,8 @@ class Use:
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator. `write` returns a Use for a value, or raises CannotBuild. `rank` is the rank of the inputs that the
-    operator takes, 0 for any rank."""
+    """An operator of a package. `write` returns a Use (a call) for a value, or raises CannotBuild. `rank` is the number
+    of dimensions that its input must have, 0 for any."""
 
     name: str
     source: Source
@@ -159,7 +159,8 @@ def _method(name: str, schema: Any) -> Callable[[Value, Random], Use]:
 
 
 def arguments_of(function: Any, value: Value, random: Random) -> list[str]:
-    """Returns the source of each argument of a constructor, without self. Raises CannotBuild."""
+    """Returns the source of each argument of a constructor, without self, for an input `value`. Leaves optional
+    arguments out at random. Raises CannotBuild if a required argument has no rule."""
     words = []
     for one in list(inspect.signature(function).parameters.values())[1:]:
         if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
@@ -171,7 +172,8 @@ def arguments_of(function: Any, value: Value, random: Random) -> list[str]:
 
 
 def forward_extra(kind: type[nn.Module], value: Value, random: Random) -> list[Extra]:
-    """Returns the required tensors of `forward` after its first tensor. Raises CannotBuild."""
+    """Returns the required tensors of `forward` after its first tensor. Raises CannotBuild if there is no first tensor,
+    or no rule for one of the others."""
     parameters = list(inspect.signature(kind.forward).parameters.values())[1:]
     needed = [one for one in parameters if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD]
     if not needed:
@@ -180,7 +182,8 @@ def forward_extra(kind: type[nn.Module], value: Value, random: Random) -> list[E
 
 
 def _written(one: inspect.Parameter, value: Value, random: Random) -> str | None:
-    """Returns the source of the argument, or None to leave the argument out. Raises CannotBuild."""
+    """Returns the source of a value for the argument `one`, or None to leave the argument out. Raises CannotBuild if a
+    required argument has no rule."""
     if one.default is one.empty or one.name in GIVEN:
         return repr(argument(one.name, value, random))
     rule = OPTIONAL.get(one.name)
@@ -188,7 +191,7 @@ def _written(one: inspect.Parameter, value: Value, random: Random) -> str | None
 
 
 def _rank(name: str) -> int:
-    """Returns the rank of the inputs that an operator requires, from its name: 3 for `…1d`, 4 for `…2d`, 5 for `…3d`,
-    else 0 (any)."""
+    """Returns the number of dimensions of the inputs that an operator requires, from its name: 3 for `…1d`, 4 for
+    `…2d`, 5 for `…3d`, else 0 (any)."""
     end = name.lower()[-2:]
     return {"1d": 3, "2d": 4, "3d": 5}.get(end, 0)

@@ -39,7 +39,7 @@ def functional_schemas(name: str) -> list[Any]:
 
 def operands(schema: Any, value: Value, random: Random) -> tuple[list[str], list[Extra]]:
     """Returns the sources of the arguments after the first, with {0}, {1}, … for further tensors, and these further
-    tensors. Raises CannotBuild."""
+    tensors. Raises CannotBuild if a required argument has no rule."""
     words: list[str] = []
     extra: list[Extra] = []
     for one in schema.arguments[1:]:

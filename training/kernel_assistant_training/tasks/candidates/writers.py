@@ -1,5 +1,5 @@
-"""Processes that write the sources of tasks before they are needed, so that many probes do not wait for a single
-writer."""
+"""Writes the sources of tasks in processes before they are needed, so that the many processes that run them do not wait
+for a single writer."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ CHUNK, AHEAD = 8, 4
 
 
 class Writers:
-    """Writes the tasks' sources of a stream in `processes` processes; with 0 they are written in the calling process.
-    If a process is killed the run fails and has to be started again."""
+    """Writes the sources of the tasks of a stream in `processes` processes; with 0 they are written in the calling
+    process. If a process is killed the run fails and has to be started again."""
 
     def __init__(self, source: StreamSource, processes: int) -> None:
         self._source, self._processes = source, processes
         self._pool: ProcessPoolExecutor | None = None
 
     def texts(self, numbers: Iterator[int]) -> Iterator[TaskText | Unbuilt | None]:
-        """Yields the result for each number, in order: a source, or why there is none (see `Texts.of`)."""
+        """Yields the result for each number, in order: a task; or, if there is none, an Unbuilt with the reason or None
+        (see `Texts.of`)."""
         if not self._processes:
             texts = Texts(self._source)
             yield from map(texts.of, numbers)

@@ -1,4 +1,5 @@
-"""Writes calls of operators, one after another, as the source of a task, and runs the source on the meta device."""
+"""Writes calls of operators, one after another, as the source of a task, and runs the source on the meta device, where
+nothing is computed."""
 
 from __future__ import annotations
 
@@ -21,9 +22,9 @@ _IMPORTS = ("import torch", "import torch.nn.functional as F", "from torch impor
 
 @dataclass
 class Draft:
-    """A task under construction: the first input, the expression `draw` that draws it, and the calls `uses`.
-    `links[index][number]` is the name of the earlier value that is further operand `number` of call `index`. `firsts`
-    are the indices of calls with several results, of which only the first is passed on."""
+    """A task under construction: the first input, the expression `draw` that draws it, and the calls `uses` of
+    operators. `links[index][number]` is the name of the earlier value that is further operand `number` of call `index`.
+    `firsts` are the indices of calls with several results, of which only the first is passed on."""
 
     first: Value
     draw: str
@@ -81,7 +82,7 @@ def batch_of(text: str) -> int | None:
 
 def on_meta(text: str) -> list[torch.Tensor]:
     """Runs a source that this package wrote on the meta device, where nothing is computed, and returns its output
-    tensors. Raises TypeError if an output is no tensor, and the errors of torch."""
+    tensors. Raises TypeError if an output is no tensor, and any error of the source."""
     names: dict[str, Any] = {"__name__": "task"}
     with torch.device("meta"), warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")

@@ -27,7 +27,7 @@ from kernel_assistant.records import Launch
 
 
 def partial_type(scan: PrefixScan) -> str:
-    """The C type of partial results within a warp: products of floats need the range of double."""
+    """Returns the C type of partial results within a warp: products of floats need the range of double."""
     return "double" if scan.kind == "prod" and scan.ctype == "float" else scan.ctype
 
 
@@ -66,13 +66,13 @@ def emit_scan_rows(nest: LoopNest, schedule: Schedule) -> tuple[KernelSource, La
 
 
 def follow(layout: VectorLayout, reverse: bool) -> None:
-    """Changes the positions of a layout to the direction of the scan: with `reverse` they count from the end."""
+    """Changes `layout` to the direction of the scan: with `reverse`, positions count from the end of the row."""
     layout.reverse, layout.at = reverse, "R - 1 - ({})" if reverse else "{}"
 
 
 def slack(layout: VectorLayout) -> str:
-    """C text " + …" that adds the number of elements by which the first vector may begin before the row; "" if rows
-    begin aligned.
+    """Returns C text " + …" that adds the number of elements by which the first vector may begin before the row; "" if
+    rows begin aligned.
     """
     return f" + {layout.vec - 1}" if layout.shift is not None else ""
 
@@ -80,8 +80,9 @@ def slack(layout: VectorLayout) -> str:
 def write_tiles(
     body: StatementWriter, part: Pass, items: int, block: int, layout: VectorLayout, begin: str, end: str
 ) -> None:
-    """Writes the loop over the tiles from `begin` to `end` of a row. The variables carry0, … hold the running values
-    before the current tile.
+    """Writes the loop over the tiles of a row from `begin` to `end` (C texts), in which the block scans a tile and
+    stores the outputs. The C variables carry0, … hold the scans' running values before the current tile; the caller
+    declares them.
     """
     unit, nest, vec = body.unit, body.nest, layout.vec
     scans = nest.scans
@@ -131,7 +132,8 @@ def write_tiles(
 
 
 def sweep(unit: KernelSource, index: str, items: int, step: int) -> None:
-    """Begins the loop over the vectors of a thread in one tile."""
+    """Begins the loop over the `items` vectors of a thread in one tile, which are `step` elements apart; `index` is the
+    C type of positions."""
     unit.add("#pragma unroll")
     unit.open(f"for (int n = 0; n < {items}; ++n)")
     unit.add_if_used("e", f"const {index} e = first + tile + n * {step};")

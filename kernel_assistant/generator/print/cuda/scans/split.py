@@ -66,7 +66,7 @@ class _Rows:
         return unit, body
 
     def totals(self) -> tuple[KernelSource, Launch]:
-        """The launch in which each block computes the totals of its part."""
+        """Returns the kernel and the launch in which each block computes the totals of its part of a row."""
         unit, body = self._begin("scan_totals")
         scans = self.nest.scans
         for number, scan in enumerate(scans):
@@ -95,7 +95,8 @@ class _Rows:
         return self._finish(unit)
 
     def results(self) -> tuple[KernelSource, Launch]:
-        """The launch that stores the results. Each part begins with the running values before this part."""
+        """Returns the kernel and the launch that store the results. Each part of a row begins with the running values
+        before this part."""
         unit, body = self._begin("scan_rows")
         for number, scan in enumerate(self.nest.scans):
             unit.add(f"{carry_type(scan)} carry{number} = {unit.buffer(total(number))}[blockIdx.x];")

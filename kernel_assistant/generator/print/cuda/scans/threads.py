@@ -21,8 +21,9 @@ from kernel_assistant.records import Launch
 
 
 def emit_scan_cols(nest: LoopNest, schedule: Schedule) -> Emitted:
-    """Kernels in which a thread scans a column; with `chunk`, a chunk of so many rows of a column, in three launches:
-    the totals of the chunks, the running values before each chunk, the results.
+    """Returns the kernels, launches and scratch buffers of scans in which a thread scans a column. If the schedule's
+    `chunk` is not 0, a thread scans a chunk of so many rows of a column instead, in three launches: the totals of the
+    chunks, the running values before each chunk, the results.
     """
     columns = _ColumnThreads(nest, schedule)
     if not schedule["chunk"]:
@@ -46,7 +47,7 @@ class _ColumnThreads:
         self.layout: VectorLayout = layout
 
     def totals(self) -> tuple[KernelSource, Launch]:
-        """The launch in which each thread computes the totals of its chunk."""
+        """Returns the kernel and the launch in which each thread computes the totals of its chunk of a column."""
         unit = KernelSource(self.nest.prefix + "scan_totals", "cuda")
         body = self._begin(unit)
         self._carries(unit, {number: identity(scan) for number, scan in enumerate(self.nest.scans)})
@@ -56,7 +57,8 @@ class _ColumnThreads:
         return self._finish(unit)
 
     def results(self) -> tuple[KernelSource, Launch]:
-        """The launch that stores the results. Each chunk begins with the running values before this chunk."""
+        """Returns the kernel and the launch that store the results. Each chunk of a column begins with the running
+        values before this chunk."""
         unit = KernelSource(self.nest.prefix + "scan_cols", "cuda")
         body = self._begin(unit)
         started = {
@@ -146,8 +148,8 @@ class _ColumnThreads:
 
 
 def _advance(inner: StatementWriter, scans: list[PrefixScan], results: bool) -> None:
-    """Writes the step of each running value by one element; with `results`, also registers the scans' values at that
-    element, which later statements read.
+    """Writes statements that add one element to each scan's running value (the C variables carry0, …). With `results`,
+    also writes and registers the scans' values at that element, so that later statements read them.
     """
     unit = inner.unit
     for number, scan in enumerate(scans):
@@ -163,7 +165,7 @@ def _advance(inner: StatementWriter, scans: list[PrefixScan], results: bool) -> 
 
 
 def emit_scan_thread(nest: LoopNest, schedule: Schedule) -> tuple[KernelSource, Launch]:
-    """A kernel in which a thread scans one short row, and its launch."""
+    """Returns a kernel in which a thread scans one short row, and its launch."""
     plan, block, vec = plan_passes(nest), schedule["block"], schedule["vec"]
     if len(plan.passes) > 1 or plan.stores:
         raise Unsupported("a scan by one thread after a reduction")

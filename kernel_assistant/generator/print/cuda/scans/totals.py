@@ -21,14 +21,15 @@ BATCH = 8
 
 
 def total(number: int) -> str:
-    """The name of the scratch buffer of scan `number`. It has the totals of the parts, later the running values before
-    each part.
+    """Returns the name of the scratch buffer of scan `number`. The first launch writes the totals of the parts of each
+    row or column there, the second one replaces them by the running values before each part.
     """
     return f"part_s{number}"
 
 
 def total_buffers(nest: LoopNest, shape: tuple[str, ...]) -> tuple[BufferSpec, ...]:
-    """The scratch buffers of all scans; `shape` is (row groups, parts, columns)."""
+    """Returns the scratch buffers of all scans. `shape` has the sizes of the outer loops, the parts and, for scans of
+    columns, the columns."""
     return tuple(
         BufferSpec(name=total(number), dtype=SCRATCH[carry_type(scan)], shape=shape)
         for number, scan in enumerate(nest.scans)
@@ -36,8 +37,9 @@ def total_buffers(nest: LoopNest, shape: tuple[str, ...]) -> tuple[BufferSpec, .
 
 
 def before_parts(nest: LoopNest, threads: int, chunk: int = 0, parts: int = 0) -> tuple[KernelSource, Launch]:
-    """The launch in which a block of `threads` threads for each row or column replaces the total of every part by the
-    running value before this part. There are `parts` parts, or one for each `chunk` elements.
+    """Returns the kernel and the launch in which a block of `threads` threads for each row or column replaces the total
+    of every part by the running value before this part. There are `parts` parts, or, if `chunk` is not 0, one for each
+    `chunk` elements.
     """
     unit = KernelSource(nest.prefix + "scan_before", "cuda")
     unit.add(f"const int64_t I = {unit.size(nest.size(nest.inner))};")
@@ -53,8 +55,8 @@ def before_parts(nest: LoopNest, threads: int, chunk: int = 0, parts: int = 0) -
 
 
 def _replace(unit: KernelSource, number: int, scan: PrefixScan, threads: int) -> None:
-    """Writes the replacement for one scan: each thread combines its own totals, the block scans the combined ones, then
-    each thread loops over its own totals once more.
+    """Writes code that replaces each total of one scan by the running value before its part: each thread combines its
+    own totals, the block scans the combined ones, then each thread loops over its own totals once more.
     """
     kind, operator = carry_type(scan), OPERATOR[scan.kind]
     none = f"({kind}){identity(scan)}"

@@ -37,8 +37,8 @@ LOG2_E = literal(math.log2(math.e), "float")
 @dataclass(frozen=True, slots=True)
 class Tile:
     """How the kernel divides the work. Each key is a row of `width` elements of `element` bytes, and `rows` queries
-    read it. A cluster has `cluster` blocks of `warps` warps. A thread loads `vector` elements at once, with `unroll`
-    keys in flight."""
+    read it. A cluster has `cluster` blocks of `warps` warps. A thread loads `vector` elements at once (0: 16 bytes),
+    and begins to load `unroll` keys before it uses the first one."""
 
     rows: int
     width: int
@@ -94,7 +94,7 @@ class Tile:
         return self.cluster * self.warps * self.keys * self.unroll
 
     def obstacle(self) -> str:
-        """The reason why the kernel cannot be launched; "" if it can."""
+        """Returns the reason why the kernel cannot be launched; "" if it can."""
         if self.registers + OTHER_REGISTERS > min(MOST_REGISTERS, REGISTERS // self.threads):
             return f"{self.registers} registers for {self.rows} queries of {self.width} elements"
         if self.shared > STATIC_LIMIT:
@@ -103,7 +103,7 @@ class Tile:
 
 
 def possible(attention: ShortAttention, clusters: Sequence[int]) -> Iterator[Tile]:
-    """All tiles with one of these cluster sizes whose kernels can be launched."""
+    """Yields all tiles with one of these cluster sizes whose kernels can be launched."""
     for cluster, warps, unroll in product(clusters, WARPS, UNROLLS):
         tile = _tile(attention, cluster, warps, unroll)
         if not tile.obstacle():
@@ -116,8 +116,8 @@ def _tile(attention: ShortAttention, cluster: int, warps: int, unroll: int) -> T
 
 
 def _vector(*views: View) -> int:
-    """The largest number of elements of one load (up to 16 bytes) with which all rows of keys and values consist of
-    whole, aligned loads; 1 if there is none."""
+    """Returns the largest number of elements of one load (up to 16 bytes) with which all rows of keys and values
+    consist of whole, aligned loads; 1 if there is none."""
     vector = LOAD // DTYPE_BYTES[views[0].dtype]
     along = [pair for view in views for pair in zip(view.sizes[:-1], view.strides[:-1], strict=True)]
     steps: list[Size] = [stride for size, stride in along if size != 1] + [view.sizes[-1] for view in views]
@@ -127,8 +127,8 @@ def _vector(*views: View) -> int:
 
 
 def emit_attention(attention: ShortAttention, schedule: Schedule, prefix: str) -> tuple[KernelSource, Launch]:
-    """The kernel and its launch. Raises Unsupported if the schedule has another form, or if the kernel cannot be
-    launched.
+    """Returns the kernel and its launch. Raises Unsupported if the schedule has another form, or if the kernel cannot
+    be launched.
     """
     if schedule.form != "attention":
         raise Unsupported(f"schedule {schedule.form} for an attention")
@@ -182,7 +182,7 @@ class _AttentionWriter:
             unit.add(f"const {self.element}* const {name} = {unit.buffer(view.root)} + {offset};")
 
     def _at(self, view: View, item: str, head: str, row: str, column: str = "0") -> str:
-        """C text of the position of element [item, head, row, column] in the buffer of `view`."""
+        """Returns C text of the position of element [item, head, row, column] in the buffer of `view`."""
         parts = [
             f"{self.unit.size(stride)} * ({index})" if stride != 1 else f"({index})"
             for index, stride in zip((item, head, row, column), view.strides, strict=True)
@@ -200,8 +200,8 @@ class _AttentionWriter:
             self.unit.close()
 
     def _queries(self) -> None:
-        """Writes the loads of this thread's elements of all queries. They are multiplied by log2(e) too, so that the
-        exponentials of scores are powers of two.
+        """Writes the loads of this thread's elements of all queries. Queries are multiplied by the scale and by
+        log2(e), so that exponentials of scores are powers of two.
         """
         unit, attention = self.unit, self.attention
         scale = decoded(attention.scale, attention.node.op)
@@ -222,12 +222,13 @@ class _AttentionWriter:
         unit.close()
 
     def _head(self, row: str) -> str:
-        """C text of the query head to which number `row` of the queries of a key head belongs."""
+        """Returns C text of the query head of a query. `row` is C text of the query's index among all queries that read
+        the keys of this block."""
         return f"head * {self.attention.group} + {row} / QUERIES"
 
     @property
     def _is_ragged(self) -> bool:
-        """Whether some threads would load elements behind the end of a row."""
+        """Whether the loads of all threads cover more elements than a key has, so that each needs a bounds check."""
         tile = self.tile
         return tile.width != tile.elements * tile.lanes * tile.pieces
 

@@ -29,8 +29,8 @@ MOST_SHARED = 96 << 10
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How a block divides the `width` elements of K among `warps` warps, each with `unroll` loads in flight: in
-    registers, or in shared memory if `stages` is at least 2."""
+    """How a block divides K, the `width` input features that are summed, among `warps` warps. Each warp has `unroll`
+    loads in flight: to registers if `stages` is 0, else to shared memory with room for `stages` groups of loads."""
 
     width: int
     warps: int
@@ -57,7 +57,7 @@ class Split:
         return self.width % self.share == 0 and self.share % (self.unroll * STEP) == 0
 
     def obstacle(self) -> str:
-        """The reason why the kernel cannot be launched or has idle warps or stages; "" if there is no reason."""
+        """Returns the reason why the kernel cannot be launched or has idle warps or stages; "" if there is none."""
         if self.stages and self.share <= self.unroll * STEP:
             return "nothing is left to copy ahead"
         if self.shared > MOST_SHARED:
@@ -68,7 +68,7 @@ class Split:
 
 
 def possible(linears: Linears) -> Iterator[Split]:
-    """All divisions of K whose kernels can be launched, with work for each warp and stage."""
+    """Yields all divisions of K whose kernels can be launched, with work for each warp and stage."""
     for stages, warps, unroll in product(STAGES, WARPS, UNROLLS):
         split = Split(_width(linears), warps, unroll, stages)
         if not split.obstacle():
@@ -76,7 +76,7 @@ def possible(linears: Linears) -> Iterator[Split]:
 
 
 def tiles(linears: Linears) -> list[int]:
-    """The number of blocks of each layer for a group of eight rows."""
+    """Returns, for each layer, the number of thread blocks that compute a group of eight rows."""
     return [-(-known_size(weight.sizes[0]) // OUTPUTS) for weight in linears.weights]
 
 
@@ -85,8 +85,8 @@ def _width(linears: Linears) -> int:
 
 
 def emit_linears(linears: Linears, schedule: Schedule, prefix: str) -> tuple[KernelSource, Launch]:
-    """The kernel and its launch. Raises Unsupported if the schedule has another form, if the kernel cannot be launched,
-    or if warps or stages would be idle."""
+    """Returns the kernel and its launch. Raises Unsupported if the schedule has another form, if the kernel cannot be
+    launched, or if warps or stages would be idle."""
     if schedule.form != "linears":
         raise Unsupported(f"schedule {schedule.form} for linear layers of few rows")
     split = Split(_width(linears), schedule["warps"], schedule["unroll"], schedule["stages"])
@@ -142,8 +142,8 @@ class _LinearsWriter:
 
     @staticmethod
     def _of_layer(texts: list[str]) -> str:
-        """C text that selects the element of `texts` that belongs to this block's layer; `texts` has one element for
-        each layer."""
+        """Returns C text that selects, by the C variable `layer`, the text for this block's layer; `texts` has one text
+        for each layer."""
         if len(set(texts)) == 1:
             return texts[0]
         chosen = "".join(f"layer == {number} ? {text} : " for number, text in enumerate(texts[:-1]))

@@ -32,9 +32,10 @@ OTHER_REGISTERS = 56
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """How the rows of W_hh are divided among threads. A block has `units` hidden units. `lanes` threads share a unit:
-    each has `columns` columns of the unit's rows, one row for each gate, in vectors of four. `width` is the length of a
-    row, rounded up to whole vectors of all lanes."""
+    """How the rows of W_hh are divided among threads. The `hidden` units of a layer are divided among the `cluster`
+    blocks of a cluster, so that a block has `units` of them. `lanes` threads share a unit: each has `columns` columns
+    of the unit's rows, one row for each gate, in vectors of four. `width` is the length of a row, rounded up to whole
+    vectors of all lanes. A cluster computes `batch` sequences; a thread has up to `held` vectors in registers."""
 
     hidden: int
     gates: int
@@ -87,7 +88,8 @@ class Division:
 
     @property
     def results(self) -> int:
-        """The number of batch elements for which a thread has the sum of its gate after the sums over the lanes."""
+        """Returns the number of batch elements whose gate values a thread computes, after the lanes of a unit have
+        added their products and divided the sums among them."""
         return max(1, self.padded_gates * self.batch // self.lanes)
 
     @property
@@ -109,7 +111,7 @@ class Division:
         return max(1, min(REGISTERS // (self.threads * registers), 2 * MOST_THREADS // self.threads))
 
     def obstacle(self) -> str:
-        """The reason why the kernel cannot be launched; "" if it can."""
+        """Returns the reason why the kernel cannot be launched; "" if it can."""
         if self.threads > MOST_THREADS or not self.padded_gates <= self.lanes <= 32 or self.lanes & (self.lanes - 1):
             return f"{self.threads} threads, {self.lanes} for a hidden unit"
         if self.batch & (self.batch - 1):
@@ -122,7 +124,7 @@ class Division:
 
 
 def possible(hidden: int, gates: int, clusters: Sequence[int] = CLUSTERS) -> Iterator[Division]:
-    """All divisions whose kernels can be launched, each with as many weights in registers as possible."""
+    """Yields all divisions whose kernels can be launched, each with as many weights in registers as possible."""
     for cluster, batch, lanes in product(clusters, BATCHES, LANES):
         divisions = [Division(hidden, gates, cluster, batch, lanes, held) for held in HELD]
         divisions = [one for one in divisions if not one.obstacle()]
@@ -139,8 +141,8 @@ def can_be_launched(hidden: int, gates: int) -> bool:
 def emit_recurrence(
     graph: OpGraph, recurrence: Recurrence, schedule: Schedule, prefix: str
 ) -> tuple[KernelSource, Launch]:
-    """The kernel and its launch. Raises Unsupported if the schedule has another form, or if the kernel cannot be
-    launched.
+    """Returns the kernel and its launch. Raises Unsupported if the schedule has another form, or if the kernel cannot
+    be launched.
     """
     if schedule.form != "recurrence":
         raise Unsupported(f"schedule {schedule.form} for a recurrent layer")
@@ -172,7 +174,7 @@ class _RecurrenceWriter:
         return self.unit.buffer(view.root)
 
     def _chosen(self, views: list[View]) -> str:
-        """C text of the pointer for this block's direction; `views` has one view for each direction."""
+        """Returns C text of the pointer for this block's direction; `views` has one view for each direction."""
         texts = [self._pointer(view) for view in views]
         return texts[0] if len(texts) == 1 else f"back ? {texts[1]} : {texts[0]}"
 
@@ -277,7 +279,7 @@ class _RecurrenceWriter:
         self._read_gates("back ? steps - 1 : 0", "steps > 0")
 
     def _state(self, view: View | None, item: str, unit: str) -> str:
-        """C text of an element of the initial state `view`, 0 outside the tensor or without initial state."""
+        """Returns C text of an element of the initial state `view`, 0 outside the tensor or without initial state."""
         if view is None:
             return "0"
         back = " + back" if self.recurrence.directions == 2 else ""
@@ -375,8 +377,8 @@ class _RecurrenceWriter:
             unit.add("ka_cluster_wait();")
 
     def _of_gate(self, value: str, gate: int, share: int) -> str:
-        """C text that reads the variable `value` of the lane that has gate number `gate` of the same unit and batch
-        element."""
+        """Returns C text that reads the variable `value` of the lane that has gate number `gate` of the same unit and
+        batch element."""
         lanes = self.division.lanes
         return f"__shfl_sync(~0u, {value}, {gate * share} + part, {lanes})"
 
