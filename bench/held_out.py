@@ -57,6 +57,7 @@ def _run(options: argparse.Namespace) -> None:
     until, target, out = time.monotonic() + options.seconds, options.target, options.out
     workers = WorkerOptions(target, sys.executable, out, out, throughput=False)
     device = measured_device(workers)
+    _meta(options, composed=options.composed)
     file, drawn = out / f"tasks-{target}.jsonl", (target, device.arch, options.tasks, options.seed)
     chosen = composed(file, *drawn) if options.composed else tasks(file, *drawn)
     _meta(options, machine=describe(device), model=_identity(options.model), attempts=options.attempts)
@@ -144,6 +145,8 @@ def _meta(options: argparse.Namespace, **changes: Any) -> dict[str, Any]:
     after = {**before, "target": options.target, **changes}
     if before.get("model", after.get("model")) != after.get("model"):
         raise UsageError(f"{options.out} has the answers of {before['model']}", "name another folder: --out")
+    if before and before.get("composed", False) != after.get("composed", False):
+        raise UsageError(f"{options.out} has other tasks", "name another folder: --out")
     if changes:
         path.write_text(json.dumps(after, indent=1) + "\n", encoding="utf-8")
     return after
@@ -156,7 +159,7 @@ def _options() -> argparse.Namespace:
     add("--model", default="", help="GGUF file, folder, registered name or URL; the shipped one if left out")
     add("--engine", default="", choices=["", "torch", "llama.cpp"], help="torch on a GPU if left out")
     add("--tasks", type=int, default=200, help="of the held-out split; half as many withheld ones on top")
-    add("--composed", action="store_true", help="ask the held-out compositions of PyTorch's operators instead")
+    add("--composed", action="store_true", help="ask the held-out traced operators of PyTorch instead, all that fit")
     add("--attempts", type=int, default=8, help="answers to a task")
     add("--seconds", type=float, default=float("inf"), help="no task is begun after that")
     add("--seed", type=int, default=0)

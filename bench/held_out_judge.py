@@ -85,7 +85,7 @@ class Attempt:
 
     @property
     def verified(self) -> bool:
-        return self.full is not None and self.full.correct_everywhere
+        return self.full is not None and self.full.correct_everywhere and not self.full.residual
 
     @property
     def ms(self) -> float | None:

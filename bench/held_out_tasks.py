@@ -18,7 +18,7 @@ from kernel_assistant_training.episodes.lines import read_lines
 from kernel_assistant_training.synth import fitted, sample, split
 from kernel_assistant_training.synth.answers import answers
 from kernel_assistant_training.synth.baselines import invented
-from kernel_assistant_training.synth.traced import fitting, traced_graphs
+from kernel_assistant_training.synth.traced.graphs import fitting, traced_graphs
 from kernel_assistant_training.tasks.candidates.writing import with_batch
 
 LEVELS = 5

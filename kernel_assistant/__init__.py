@@ -66,11 +66,14 @@ def accelerated(module: Any, result: OptimizeResult, *, force: bool = False) -> 
     This works for a class of a notebook, and for a class of a file without editing that file. `module` is the module
     that was optimized, or contains instances of its class; it does not change, and the copy has its own parameters. The
     kernels run for calls as they were verified (shapes, dtype, device, mode, no gradient needed), and your own code for
-    all other calls; `kernel_counters()` of each instance says how often each of them ran. Names of the session that the
-    class uses are assumed to be unchanged since the job: call this function again after running their cells again.
+    all other calls; `kernel_counters()` of each instance says how often each of them ran.
 
-    Raises UsageError if there is no candidate, if no gain was confirmed (unless `force`), or if the class has changed
-    since the job.
+    The functions, constants and other names of a notebook that the class uses are compared with those of the job only
+    when this function is called. The copy does not notice later changes: after running the cells of these names again,
+    call this function again.
+
+    Raises UsageError if there is no candidate, if no gain was confirmed (unless `force`), or if the class, or a
+    definition beside it that it uses, has changed since the job.
     """
     from kernel_assistant.errors import noted
     from kernel_assistant.session.live.accelerated import accelerated_copy

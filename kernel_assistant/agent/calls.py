@@ -63,7 +63,8 @@ def source_of(reply: str) -> str | None:
 
 
 def plan_of(reply: str) -> str | None:
-    """Returns the text after `plan:` (a schedule or constants) in a reply; None if there is none."""
+    """Returns the rest of the first line of a reply that begins with `plan:`; None if there is no such line. The text
+    is a schedule, or constants for an earlier source; it is not a launch plan."""
     match = _PLAN.search(reply)
     return match[1] if match else None
 

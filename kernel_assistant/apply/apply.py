@@ -38,8 +38,9 @@ from kernel_assistant.worker.applied.fingerprint import fingerprint
 
 @dataclass(frozen=True)
 class ApplyResult:
-    """What `apply_result` wrote or, with `dry_run`, would write. `files` are the paths in the package of all files of
-    the class and of the loader. `diff` shows the change of the user's file.
+    """What `apply_result` wrote or, with `dry_run`, would write. `files` are the files of the class, and those of
+    the loader, which loads the kernels in the user's program, as paths relative to the folder `package`. `diff` shows
+    the change of the user's file.
 
     `import_line` is the line that the user has to add to a file, if the class is of an installed library and no file
     was edited; else "". `text` is the user's whole file with our lines.

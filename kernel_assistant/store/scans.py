@@ -75,7 +75,9 @@ class ScanStore:
             db.executemany("INSERT OR REPLACE INTO programs (path, class, compiled, seen) VALUES (?, ?, ?, ?)", rows)
 
     def program_of(self, path: str, class_name: str) -> ProgramMode:
-        """Returns how the last scanned program that used the class ran it; `unknown` if there is no such scan."""
+        """Returns how a program runs the class `class_name` of the file `path`: eagerly, inside torch.compile or as
+        TorchScript. That is taken from the last scan of a program that used the class; `unknown` without such a
+        scan."""
         with self._database.reading() as db:
             row = db.execute(
                 "SELECT compiled FROM programs WHERE path = ? AND class = ?", (path, class_name)

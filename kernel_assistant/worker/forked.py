@@ -12,8 +12,9 @@ What fork duplicates, and what is done about it here or elsewhere:
 - Threads: OpenBLAS ends its threads before a fork and starts them when numpy next needs them. libgomp starts its
   threads in the child, where `pinning` binds them to cores. Threads and processes that torch starts later (autograd,
   inductor) do not exist yet.
-- Descriptors: all but the three that came with the request are closed. The objects `sys.stdin`, `sys.stdout` and
-  `sys.stderr` stay, and use the new descriptors.
+- Descriptors: those of the template (its sockets and its children) are closed. Of the four that come with the request,
+  three become stdin, stdout and stderr; the fourth, the working folder, is closed after use. The objects
+  `sys.stdin`, `sys.stdout` and `sys.stderr` stay, and use the new descriptors.
 - Signals: the template has no handlers of its own. Priority, affinity, limits, umask and ignored signals are the
   template's, which inherited them from a starter that has the same ones (`environment/worker_template.py`).
 - Exit handlers: the child has those of the imported modules, as a process of its own would.

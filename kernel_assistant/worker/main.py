@@ -73,8 +73,13 @@ class Worker:
         }
 
     def open_task(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Loads the module and its inputs, exports the graph, and creates a judge; returns `{"graph", "facts"}`. Closes
-        the previous task. Raises TaskError for whatever is wrong with the task."""
+        """Loads the module and its inputs, exports the graph, and creates a judge. Closes the previous task. Raises
+        TaskError for whatever is wrong with the task.
+
+        `params` has `task` (a KernelTask as builtins), `runner` (the runner's `argv`, `env` and `device`) and
+        `ceilings` (fields of a Roofline). Optional are `avoid` (names of inputs that broke the device), `lock` (the
+        device lock's file) and the flags `freeform`, `quick_only`, `throughput` and `nominal`; `blobs` is not used.
+        Returns the OpGraph as builtins (`graph`), and counts, sizes and other properties of the module (`facts`)."""
         from .device_lock import DeviceLock
         from .freeform.judge import FreeformJudge
         from .judge import Judge
@@ -226,7 +231,11 @@ class Worker:
             return profile_lines(task, device, params["seconds"], Roofline(**params["ceilings"]))
 
     def try_inputs(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Tries several drafts of inputs and reports the first that runs. Closes the previous task."""
+        """Calls a class on the CPU, once with each of several drafts of its inputs, until a call succeeds. A draft is a
+        guessed declaration of the inputs; `params["tasks"]` are the task with one draft each. Closes the previous task.
+
+        Returns `{"runs", "problem"}`: the index of the first task that runs and ""; if none runs, -1 and the error of
+        the first task."""
         from .opening.try_inputs import try_inputs
 
         self.close_task({}, ())

@@ -68,8 +68,11 @@ class History:
         return True
 
     def changed_by_others(self, seen: tuple[int, int]) -> tuple[int, int]:
-        """Returns (version of the store, time of the last report of call counts). The pair differs from `seen`, an
-        earlier pair, if another process has written to the store or reported calls of applied kernels."""
+        """Returns a pair: the version of the store, and the time, in nanoseconds, of the last change in the folder in
+        which processes report calls of applied kernels (0 without that folder). The pair differs from `seen`, the pair
+        of an earlier call, if since then another process has written to the store, or one has reported calls. What is
+        written through this object's `store` does not change the version. As long as there is no store, its version is
+        that of `seen`."""
         reported = self._counters_dir.stat().st_mtime_ns if self._counters_dir.is_dir() else 0
         return (self.store.data_version() if self._there() else seen[0]), reported
 

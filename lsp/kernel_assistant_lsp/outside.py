@@ -20,7 +20,9 @@ _PATTERNS = ("**/*.py", f"**/*_kernels/{MANIFEST}", f"**/kernels_for_*/{MANIFEST
 
 
 async def watch_outside(context: Context) -> None:
-    """Start watching the project's Python files, kernel packages and settings. The client watches them if it can."""
+    """Starts watching the Python files, kernel packages and settings of the workspace. The client is asked to watch
+    them; if it cannot or refuses, this process watches the workspace's folders. After a change, `changed_outside`
+    updates the open documents that it affects."""
     if not context.abilities.watches_files:
         await in_thread(lambda: None)
         _watch_ourselves(context)

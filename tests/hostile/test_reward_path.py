@@ -106,7 +106,7 @@ def episode(game: Game, *replies: str | list[int], number: int = 0, profile: str
 def with_seat(game: Game, seat: Scripted, turns: int, number: int = 0, profile: str = "compact") -> Trajectory:
     options = PlayOptions(scheme="correctness", turns=turns, reply=4096, context=1 << 20, profile=profile)
     opened = game.pool.open([game.task])[game.task.key]
-    return play(seat, game.task, opened, number, IterationContext(SPEECH, game.pool.sandbox, options, 1, 0))
+    return play(seat, game.task, opened, number, IterationContext(SPEECH, game.pool.sandbox, options, 1, 0, 1.0))
 
 
 def test_what_is_right_is_rewarded(game: Game) -> None:

@@ -109,8 +109,8 @@ def test_what_is_not_finite_ends_with_a_checkpoint_that_can_be_used(options, coi
 
 @pytest.mark.learns
 def test_tasks_that_are_not_timed_are_verified_and_earn_one_at_most(options, coin):
-    play = replace(options.play, scheme="milestone", timed=0.0)
-    run(replace(options, play=play), [coin.task], CPU)
+    play = replace(options.play, scheme="milestone")
+    run(replace(options, play=play, timed=0.0), [coin.task], CPU)
     (_, line), found = lines(options.out), list(TrajectoryStore(options.out).read(1))
     assert {one.reward.value for one in found} == {-1.0, 1.0}
     judged = [json.loads(one)["evaluation"] for one in (options.out / "evaluations.jsonl").read_text().splitlines()]
@@ -120,7 +120,7 @@ def test_tasks_that_are_not_timed_are_verified_and_earn_one_at_most(options, coi
 
 def test_the_lot_decides_for_each_task_whether_it_is_timed():
     def share(timed, iteration):
-        context = IterationContext(None, None, PlayOptions(timed=timed), iteration, run_seed=0)
+        context = IterationContext(None, None, PlayOptions(), iteration, run_seed=0, timed_share=timed)
         return [context.timed(f"task {number}") for number in range(400)]
 
     assert not any(share(0.0, 1)) and all(share(1.0, 1))
@@ -128,11 +128,16 @@ def test_the_lot_decides_for_each_task_whether_it_is_timed():
     assert share(0.25, 1) == share(0.25, 1) != share(0.25, 2)
 
 
-def test_a_share_of_timed_tasks_that_cannot_be_is_refused():
+def test_a_share_of_timed_tasks_that_cannot_be_is_refused(options):
     with pytest.raises(UsageError, match="no share"):
-        PlayOptions(timed=1.5)
+        replace(options, timed=1.5)
     with pytest.raises(UsageError, match="later replies"):
-        PlayOptions(timed=0.5, turns=2)
+        replace(options, timed=0.5, play=replace(options.play, turns=2))
+
+
+def test_a_run_from_before_tasks_could_be_left_untimed_goes_on(options):
+    assert "timed" not in options.asked() and "timed" not in options.asked()["play"]
+    assert replace(options, timed=0.5).asked()["timed"] == 0.5
 
 
 @pytest.mark.learns

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from random import Random
 
+from kernel_assistant.errors import UsageError
 from kernel_assistant.records.transcript import Message
 from kernel_assistant_training.synth.mistakes import FaultRates
 from kernel_assistant_training.synth.narrow import Narrow
@@ -46,9 +47,12 @@ def training_sources(
     traced_share: float = TRACED_SHARE,
 ) -> tuple[Source, ...]:
     """Returns one source for each target: mostly pairs of a task and a kernel, and a share `compose_share` of
-    conversations that ask for a task. `continued` and `traced_share` are as in `pairs_of`."""
+    conversations that ask for a task. `continued` and `traced_share` are as in `pairs_of`. Raises UsageError if
+    `traced_share` is no share below 1."""
     from kernel_assistant_training.synth.composing import compositions
 
+    if not 0 <= traced_share < 1:
+        raise UsageError(f"--traced-share {traced_share:g} is no share below 1", "use a number such as 0.4")
     most = [pairs_of(target, narrow, mistakes, continued, traced_share) for target in targets]
     return tuple(
         partial(mixed, most=one, rest=compositions, share=compose_share, part=part) for part, one in enumerate(most)

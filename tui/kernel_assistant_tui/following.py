@@ -203,7 +203,7 @@ class JobFollower:
 
     async def submit(self, task: KernelTask, options: JobOptions, settings: Settings) -> OpenJob:
         """Submits a job to the session host of this machine or of the remote one that the settings name, and follows it
-        in a tab. Raises the exception of a host that refuses it."""
+        in a tab. Raises KernelAssistantError if the host refuses the job or cannot be reached."""
         client = self._screen.work.client
         options = msgspec.structs.replace(options, free_wins=settings.free_wins)
         if settings.host:

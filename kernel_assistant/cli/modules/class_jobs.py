@@ -43,8 +43,12 @@ def queue_class(client: Client, scan: Scan, row: ScannedClass, settings: Setting
 
 
 def watch_classes(client: Client, queued: list[QueuedClass], *, silent: bool, words: bool) -> list[ClassGain] | None:
-    """Watch all jobs, one after another, and return the gain of each class. Returns None if the user cancelled a job;
-    then the jobs that were not watched yet are cancelled, too."""
+    """Watches all jobs, one after another. Returns the gain of each class, in the order of `queued`; a job that fails
+    is part of its class's gain. With `silent` only warnings are printed; otherwise the progress of each job is shown,
+    with `words` including the text that a model writes.
+
+    If the user cancels a job, the jobs that were not watched yet are cancelled, too, and the result is None. Raises
+    Cancelled if the host does not report the end of the cancelled job in time."""
     waiting = [job for one in queued for job in one.jobs]
     gains = []
     for one in queued:

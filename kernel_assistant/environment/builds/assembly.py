@@ -52,8 +52,10 @@ class Assembler:
         self._cache = cache_dir / "builds"
 
     def assembly(self, candidate: Candidate, binary: bytes | None) -> Assembly:
-        """Compiles a candidate's sources to readable code; on CUDA, also disassembles `binary`, the cubin that was
-        measured. Raises StoreError if the cache cannot be written, SandboxError if the sandbox fails."""
+        """Returns a candidate's compiled code as text. On the CPU that is the assembly to which its sources compile. On
+        CUDA it is the PTX to which they compile, and the SASS in `binary`, the cubin that was measured (None if it was
+        not kept). A text that cannot be made, for example without a compiler or nvdisasm, is left out; the reason is in
+        `missing`. Raises StoreError if the cache cannot be written, SandboxError if the sandbox fails, or Cancelled."""
         stem = f"kernels.{self._device.arch}"
         makers: dict[str, Callable[[], str]] = {f"{stem}.s": lambda: self._compiled(candidate)}
         if self._device.target == "cuda":

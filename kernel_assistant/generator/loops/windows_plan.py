@@ -50,7 +50,9 @@ class WindowPlan:
 
 
 def plan_windows(nest: LoopNest) -> WindowPlan:
-    """Plans the windows of a nest. Raises Unsupported if the nest has a single output element."""
+    """Decides for each value of a nest with windows where it is computed: before a window, at each position of it, or,
+    for values that use the windows' results, once before the inner loop over outputs or at each output. Raises
+    Unsupported if the nest has a single output element."""
     if not nest.inner:
         raise Unsupported("a window with a single output")
     windows = [expr for expr in nest.program.exprs if isinstance(expr, Window)]

@@ -96,9 +96,12 @@ def lower(graph: OpGraph, apart: bool = True) -> LoopProgram:
 
 
 def _inner(context: Context, lowered: TensorExpr | tuple[TensorExpr, ...], known: dict[int, Expr]) -> Sequence[Expr]:
-    """Gives the value of `context.node`, which was just lowered, the name of this node, unless an earlier node has the
-    same value. Returns the expressions that the caller has to mark as inside the node, with all from which they are
-    computed. If a node has several results, the `getitem` that reads a result gives it its name.
+    """Labels the expression of `lowered`, the value of `context.node`, with the name of this node, unless an earlier
+    node has the same expression. If the node has several results, or its value is kept in pieces, nothing is labelled
+    here; each of several results gets the name of the `getitem` node that reads it.
+
+    Returns expressions for the caller to pass to `named_inside`, which labels those that have no label yet, and all
+    from which they are computed, as intermediate values of this node.
     """
     if isinstance(lowered, tuple):
         return [expr for result in lowered for expr in children(result.expr)]

@@ -85,8 +85,11 @@ def narrowed(expr: Expr, source: str, dtype: str) -> Expr:
 
 def in_width(text: str, dtype: str, args: Sequence[Expr], result: str = "") -> str:
     """Returns the C text `text` of an operator with casts, so that arguments and result have the width of the integer
-    `dtype`; unchanged for other dtypes. Functions of the headers return the type of their arguments. All other C text
-    computes at least in `int`, so its result is cast to `dtype`, unless `result` names another dtype.
+    `dtype`; unchanged for other dtypes.
+
+    `args` are the expressions that later replace {0}, {1}, … in the text; a cast is put before those that need one.
+    Functions of the headers return the type of their arguments. All other C text computes at least in `int`, so for
+    dtypes narrower than that its result is cast, too, unless `result` names the dtype of the result.
     """
     if dtype not in INTEGERS:
         return text

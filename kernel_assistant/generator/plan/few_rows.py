@@ -1,8 +1,8 @@
 """Replaces linear layers of few rows, as when a language model generates a token, by a kernel of the generator. CUDA
 only; see docs/language_models.md.
 
-Such a product takes the time of reading its weights, which it reads once. One kernel computes all layers that read the
-same rows.
+The time of such a product is that of reading its weights from memory, so the kernel reads each weight only once. One
+kernel computes several layers that have the same input rows.
 """
 
 from __future__ import annotations

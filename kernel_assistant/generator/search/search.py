@@ -64,7 +64,9 @@ def initial(graph: OpGraph, target: str, device: DeviceFacts, tf32: bool = False
 
 
 def first_guess(graph: OpGraph, target: str, device: DeviceFacts) -> Schedule:
-    """Returns the first schedule of `initial`, computed without the others. Raises Unsupported if no schedule fits."""
+    """Returns the schedule that a search tries first: the safe default at the head of the list of `initial` (without
+    TF32). It is chosen by rules from the graph's sizes and the device, without timing; where possible, the
+    other schedules are not computed. Raises Unsupported if no schedule fits."""
     return _initial(graph, target, device, 1)[0]
 
 

@@ -129,7 +129,9 @@ class JobTable:
         return log
 
     def cancel(self, job: str) -> JobState:
-        """Asks `job` to stop. Returns its state, which is running until it has stopped."""
+        """Cancels `job`. A queued or interrupted job becomes cancelled at once; a running job is asked to stop, and its
+        state is running until it has stopped; a job that has ended does not change. Returns the state of the job.
+        Raises UsageError for an unknown job."""
         with self._lock:
             row = self.store.job(job)
             live = self._jobs.get(row.id)

@@ -71,7 +71,9 @@ def measured_offer(
 
 
 def measured_outcome(evaluation: Evaluation | None, program: ProgramMode = ProgramMode.unknown) -> JobOutcome:
-    """Returns the outcome of a job whose candidate was confirmed by this evaluation."""
+    """Returns the outcome of a job whose candidate was confirmed by this evaluation: `improved`, `no_measurable_gain`
+    or `inconclusive`. It is `no_measurable_gain` if `evaluation` is None or has no confirmed times. `program` says
+    whether the user's program runs the class eagerly or compiled."""
     return OUTCOMES[measured_offer(evaluation, program)[0]]
 
 

@@ -83,8 +83,9 @@ def _other_words(result: OptimizeResult) -> str:
 
 
 def apply_title(offer: Offer, gain_over: str) -> str:
-    """Returns the title of the button or action that applies kernels, such as `Apply (torch.compile alone gives more)`.
-    `gain_over` is the baseline that the kernels beat."""
+    """Returns the title of the button or action that applies kernels. It is `Apply`; if the offer is only `possible`,
+    it adds which baseline beats the kernels, such as `Apply (torch.compile alone gives more)`. `gain_over` is the
+    name of the baseline that the kernels beat: "eager", "torch.compile", a mode of torch.compile, or "" for none."""
     other = OVER_COMPILE if gain_over == OVER_EAGER else OVER_EAGER
     return f"Apply ({other} alone gives more)" if offer is Offer.possible else "Apply"
 

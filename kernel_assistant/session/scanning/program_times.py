@@ -67,7 +67,8 @@ class ProgramTimes:
 
     @property
     def counts(self) -> tuple[CallCounts, ...]:
-        """The calls that kernels served, and the fallbacks, in the last run with kernels."""
+        """The calls that kernels served, and the fallbacks, in the last run with kernels: one entry for each class with
+        applied kernels that the program used, summed over its processes. Raises IndexError if there is no run."""
         return self.with_kernels[-1].counts
 
     @property

@@ -58,8 +58,9 @@ def _names_package(node: ast.AST) -> bool:
 
 
 def _outer(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yields the statements outside functions and classes, also those inside `if`, `try` and `with`. The body of
-    `if __name__ == ...` and the generated statement at the head of the file are left out."""
+    """Yields the statements of `body` outside functions and classes: each statement itself, also a `def`, `class` or
+    `if`, and then the statements inside compound ones such as `if`, `for`, `try` and `with`. What is inside functions,
+    classes and `if __name__ == ...` is left out, and so is the whole generated statement at the head of the file."""
     for node in body:
         if is_block(node):
             continue

@@ -68,8 +68,9 @@ class CallLimit(TorchFunctionMode):
 
 
 def _reads_attribute(func: Callable[..., Any]) -> bool:
-    """Whether the call reads an attribute of a tensor that is no operator, such as its shape. Such reads are far more
-    frequent than calls of operators, and do not count."""
+    """Whether `func`, the function that torch passes to `__torch_function__`, reads an attribute of a tensor, such as
+    `shape`. False for the attributes in `_OPERATORS`, such as `T`, which are operators. Reads of attributes are
+    far more frequent than calls of operators, and do not count."""
     read = getattr(func, "__self__", None) if getattr(func, "__name__", "") == "__get__" else None
     return read is not None and getattr(read, "__name__", "") not in _OPERATORS
 

@@ -153,7 +153,8 @@ def _filled(node: Node, name: str, shape: torch.Size) -> Tensor | None:
 
 
 def _ancestors(wanted: Node, known: dict[Node, Tensor | None]) -> set[Node]:
-    """Returns the node `wanted` and all nodes from which it is computed, without those in `known`."""
+    """Returns the node `wanted` and the nodes from which it is computed. The search stops at nodes in `known`: these
+    are left out, and so are nodes that are needed only to compute them."""
     nodes: set[Node] = set()
     waiting = [wanted]
     while waiting:

@@ -83,8 +83,9 @@ class Profiler:
         self.baselines.prepare(which)
 
     def compiled_is_as_inexact(self, expected: ExpectedOutputs) -> bool:
-        """Whether torch.compile's outputs have at least half the error of `expected.reference` against float64: see
-        `Baselines.compiled_is_as_inexact`."""
+        """Whether torch.compile's outputs are about as inexact as PyTorch's outputs `expected.reference`: the error of
+        each is at least half as large. The error is the 2-norm of the difference from the float64 outputs
+        `expected.want`. `Baselines.compiled_is_as_inexact` lists special cases."""
         return self.baselines.compiled_is_as_inexact(expected)
 
     def baseline(self, which: str) -> dict[str, Any]:

@@ -94,8 +94,10 @@ def strides(spec: dict[str, Any], dims: dict[str, int]) -> tuple[int, ...]:
 
 
 def byte_size(spec: dict[str, Any], dims: dict[str, int]) -> int:
-    """Returns the number of bytes from the first to the last element of a buffer, 0 if it has no elements. Raises
-    PlanError for a negative size."""
+    """Returns the number of bytes from the first to the last element of a buffer, 0 if it has no elements. `spec` is
+    the buffer's dict in the plan: `name`, `dtype` (a key of DTYPE_BYTES), `shape` and, optionally, `strides`, both as
+    lists of integer expressions in text form. `dims` maps the names in these expressions to sizes. Raises PlanError for
+    a negative size or a bad expression."""
     sizes = shape(spec, dims)
     if any(size < 0 for size in sizes):
         raise PlanError(f"buffer {spec['name']} has a negative size {sizes}")

@@ -17,9 +17,10 @@ SOURCE = "kernel-assistant"
 def find(
     snapshot: Snapshot, facts: DeviceFacts | None, *, tf32_gain: str = "", ignore: Collection[str] = ()
 ) -> list[Diagnostic]:
-    """Returns the hints of a document as diagnostics. `facts` is None if there is no device. `tf32_gain` describes the
-    gain of TF32 in earlier jobs (`tf32_gain` in session/reporting/gains.py); `ignore` has the codes of hints that
-    settings turn off. Raises nothing, whatever the text is."""
+    """Returns the hints of a document (places where the code of a module class is slower than it has to be) as
+    diagnostics. `facts` is None if there is no device. `tf32_gain` describes how much TF32 gained in earlier jobs, and
+    is part of the hint about TF32; "" if that is not known. `ignore` has the codes of hints that settings turn off.
+    Raises nothing, whatever the text is."""
     hints = find_hints(snapshot.text, machine_of(facts, tf32_gain), ignore)
     return [_diagnostic(snapshot, hint) for hint in hints]
 

@@ -58,7 +58,9 @@ def _is_class(line: str, class_name: str) -> bool:
 
 
 def _until_next(snapshot: Snapshot, start: int, begins: int) -> Iterator[str]:
-    """Yield the lines from `start` to the end of the class: up to the next statement that is not indented deeper."""
+    """Yields the text of the lines from line `start` to the end of the class whose `class` statement is in line
+    `begins` (both from 0). The class ends before the next line that is not indented deeper than its `class` statement;
+    comments and closing brackets do not end it."""
     indent = len(snapshot.line(begins)) - len(snapshot.line(begins).lstrip())
     for number in range(start, len(snapshot.starts)):
         line = snapshot.line(number)

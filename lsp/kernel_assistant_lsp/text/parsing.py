@@ -28,8 +28,9 @@ class ParseCache:
         self._known: dict[str, _Parsed] = {}
 
     def outline(self, snapshot: Snapshot) -> Outline:
-        """Return the outline of `snapshot`. A long text is not parsed: its last outline is returned with new line
-        numbers."""
+        """Returns the outline of `snapshot`. A text of more than `SMALL` characters is not parsed here: the result is
+        the outline that `parse` stored last, with the line numbers moved to those of the new text; before the first
+        `parse` of the document, the result is empty."""
         known = self._known.get(snapshot.uri)
         if known is not None and self.has(snapshot):
             return known.outline

@@ -88,8 +88,9 @@ class Snapshot:
         return Position(line, units(self.text[self.starts[line] : offset], self.encoding))
 
     def offset(self, position: Position) -> int:
-        """Returns the offset in `text` of a position. A character after the end of its line counts as the end of the
-        line, a line after the last one as the end of the text."""
+        """Returns the offset in `text` of a position. Its line counts from 0; its character counts in units of
+        `encoding`, and one in the middle of a character of the text counts as the start of that character. A character
+        after the end of its line counts as the end of the line, a line after the last one as the end of the text."""
         if position.line >= len(self.starts):
             return len(self.text)
         start = self.starts[max(position.line, 0)]

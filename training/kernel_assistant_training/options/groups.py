@@ -35,7 +35,7 @@ class PairArguments(NarrowArguments):
 
     target: tuple[Target, ...] = option(("cuda", "cpu"), "Devices whose kernels are learned.")
     compose_share: float = option(0.03, "Share of the pairs that are compositions of tasks.")
-    traced_share: float = option(0.4, "Share of the other pairs whose tasks were traced from PyTorch's operators.")
+    traced_share: float = option(0.4, "Share of the others about traced operators; none with --only or --level.")
     mistakes: str = option("", "Mistakes that are put into answers on purpose.", metavar="FAULT=SHARE,...")
 
 

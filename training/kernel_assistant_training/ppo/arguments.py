@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from pathlib import Path
 
 from kernel_assistant.errors import UsageError
@@ -40,7 +39,8 @@ def options_of(stage: str, arguments: PpoAgentArguments) -> StageOptions:
         rows=arguments.rows,
         keep_every=arguments.keep_every,
         sources=sources_of(arguments),
-        play=replace(play_of(arguments), timed=arguments.timed),
+        play=play_of(arguments),
+        timed=arguments.timed,
         update=UpdateOptions(
             rate=arguments.rate,
             head_rate=2 * arguments.rate if arguments.head_rate is None else arguments.head_rate,

@@ -45,10 +45,8 @@ from kernel_assistant_training.reply import CONTEXT, MOST_REPLY
 class PlayOptions:
     """Options of an episode. It has up to `turns` replies of at most `reply` tokens each, in a context of `context`
     tokens. `scheme` is the reward scheme. Temperature 1 samples from the policy itself; 0 is for evaluations. With the
-    `clock` "nominal", conversations contain computed times (`nominal.py`). Candidates are timed for the share `timed`
-    of the tasks, drawn by lot; those for other tasks are only verified, which is cheaper, and earn 1 at most. Raises
-    UsageError if the clock is nominal and the scheme rewards speed, and if candidates are not timed although later
-    replies read their times."""
+    `clock` "nominal", conversations contain computed times (`nominal.py`). Raises UsageError if the clock is nominal
+    and the scheme rewards speed."""
 
     scheme: str = "milestone"
     turns: int = 1
@@ -57,7 +55,6 @@ class PlayOptions:
     temperature: float = 1.0
     clock: str = "measured"
     profile: str = "compact"
-    timed: float = 1.0
 
     def __post_init__(self) -> None:
         if self.profile not in PROFILES:
@@ -66,10 +63,6 @@ class PlayOptions:
             raise UsageError(
                 f"{self.scheme} rewards speed, which a nominal clock does not know", "use --clock measured"
             )
-        if not 0 <= self.timed <= 1:
-            raise UsageError(f"--timed {self.timed:g} is no share", "use a number from 0 to 1")
-        if self.timed < 1 and self.turns > 1:
-            raise UsageError("later replies read the times of earlier kernels", "use --timed 1, or --turns 1")
 
 
 class GrowingProfile(FullProfile):
@@ -131,14 +124,20 @@ class IterationContext:
     options: PlayOptions
     iteration: int
     run_seed: int
+    timed_share: float
 
     def timed(self, key: str) -> bool:
         """Whether candidates for the task with this key are timed in this iteration."""
-        return Random(f"timed {self.run_seed} {self.iteration} {key}").random() < self.options.timed
+        return Random(f"timed {self.run_seed} {self.iteration} {key}").random() < self.timed_share
 
 
 def play(slot: ConversationSlot, task: Task, opened: OpenedTask, number: int, setting: IterationContext) -> Trajectory:
-    """Plays episode `number` of a task to its end; returns its trajectory. Raises the exceptions of the scheduler."""
+    """Plays episode `number` of a task to its end; returns its trajectory. `slot` is the episode's connection to the
+    scheduler, from which it gets replies and evaluations. `opened` has the facts about the open task for the prompt,
+    and `setting` what all episodes of the iteration share.
+
+    If generating or evaluating fails, or another episode raises an exception, that exception is raised here as soon as
+    the episode waits for the scheduler."""
     seed = f"{setting.run_seed} {setting.iteration} {task.key} {number}"
     client = RoundClient(slot, setting.speech, setting.options, seed)
     with tempfile.TemporaryDirectory(prefix="kernel-assistant-episode-") as folder:

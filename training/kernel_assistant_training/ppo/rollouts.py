@@ -45,9 +45,11 @@ class Rollouts:
         iteration: int,
         options: PlayOptions,
         store: TrajectoryStore | None = None,
+        timed: float = 1.0,
     ) -> RolloutBatch:
         """Plays `episodes` episodes of each task that can be evaluated. Each episode is stored when it ends; episodes
-        that are already in the store are not played again.
+        that are already in the store are not played again. Candidates are timed for the share `timed` of the tasks,
+        drawn by lot; those for other tasks are only verified, which is cheaper, and earn 1 at most.
         """
         known = {(one.key, one.seed): one for one in store.read(iteration)} if store else {}
         wanted = [(task, number) for task in tasks for number in range(episodes)]
@@ -55,7 +57,7 @@ class Rollouts:
         began = time.monotonic()
         opened = self._pool.open({task.key: task for task, _ in missing}.values())
         open_seconds = time.monotonic() - began
-        setting = IterationContext(self._speech, self._pool.sandbox, options, iteration, self._run_seed)
+        setting = IterationContext(self._speech, self._pool.sandbox, options, iteration, self._run_seed, timed)
         playable = [(task, number) for task, number in missing if task.key in opened]
 
         def ended(_: int, trajectory: Trajectory) -> None:

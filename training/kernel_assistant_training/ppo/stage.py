@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from kernel_assistant.errors import InternalError
+from kernel_assistant.errors import InternalError, UsageError
 from kernel_assistant_training.evaluation.tasks import Task
 from kernel_assistant_training.nominal import unbounded
 from kernel_assistant_training.ppo.curriculum import CurriculumProgress
@@ -47,7 +47,8 @@ class StageOptions:
     `evaluate_every` iterations: one greedy episode of each, or `held_out_episodes` sampled episodes of each.
     `curriculum` is the pass rate from which on tasks with one more operator are drawn; with 0, tasks of all sizes are
     drawn from the beginning. `rows` conversations are decoded together; a checkpoint is kept for every `keep_every`
-    iterations. Evaluations in the files `known` are reused.
+    iterations. Evaluations in the files `known` are reused. Candidates are timed for the share `timed` of the tasks
+    (`Rollouts.play`). Raises UsageError if that is no share, and if later replies would read times that are not there.
     """
 
     stage: str
@@ -70,6 +71,7 @@ class StageOptions:
     rows: int = 256
     python: str = sys.executable
     cache: Path | None = None
+    timed: float = 1.0
     sources: SourceOptions = field(default_factory=SourceOptions)
     play: PlayOptions = field(default_factory=PlayOptions)
     update: UpdateOptions = field(default_factory=UpdateOptions)
@@ -78,12 +80,20 @@ class StageOptions:
     engine: EngineOptions = field(default_factory=EngineOptions)
     shard: bool = False
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.timed <= 1:
+            raise UsageError(f"--timed {self.timed:g} is no share", "use a number from 0 to 1")
+        if self.timed < 1 and self.play.turns > 1:
+            raise UsageError("later replies read the times of earlier kernels", "use --timed 1, or --turns 1")
+
     def asked(self) -> dict[str, Any]:
         """Returns the settings that must be the same when a run is started again: all settings that change what is
         learned. The base is not included, because a run continues from its own checkpoints."""
         free = ("base", "out", "iterations", "workers", "rows", "python", "cache", "evaluate_every", "keep_every")
         settings: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str)) | {"sources": self.sources.asked()}
         settings["lora"] = self.model.lora
+        if self.timed == 1:
+            del settings["timed"]  # as in runs that were begun before it was an option
         return {name: value for name, value in settings.items() if name not in (*free, *_HOW)}
 
 
@@ -135,7 +145,7 @@ def _run(
                 learning = CurriculumProgress(operators=sources.levels()[0])
             refused = sources.refused
             chosen = given or sources.tasks(options.tasks, random, weights=learning.weights)
-            played = rollouts.play(chosen, options.episodes, number, options.play, store)
+            played = rollouts.play(chosen, options.episodes, number, options.play, store, options.timed)
             replies.rest()
             learned = _learned(learner, played.trajectories, random)
             replies.load(actor)

@@ -48,6 +48,8 @@ def asked_of(options: TuningArguments, stage: str) -> dict[str, Any]:
     options that affect what is learned."""
     free = ("out", "trainer", "checkpoint_seconds", "workers", "pool", "rows")
     learned = {name: value for name, value in vars(options).items() if name not in free}
+    if not learned.get("traced_share"):
+        learned.pop("traced_share", None)  # as in runs that were begun before it was an option
     return {**dict(json.loads(json.dumps(learned, default=str))), "stage": stage}
 
 

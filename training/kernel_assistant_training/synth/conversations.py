@@ -19,7 +19,7 @@ from kernel_assistant_training.synth.mistakes import FaultRates
 from kernel_assistant_training.synth.narrow import Narrow
 from kernel_assistant_training.synth.split import split_of
 from kernel_assistant_training.synth.steps import Step
-from kernel_assistant_training.synth.traced import fitting, traced_graphs
+from kernel_assistant_training.synth.traced.graphs import fitting, traced_graphs
 
 #: Weights of tasks with one to five steps: at the beginning of a stream, and from pair number `RAMP` on.
 EASY, LEVELS = (0.5, 0.3, 0.15, 0.05, 0.0), (0.18, 0.25, 0.25, 0.2, 0.12)
@@ -40,6 +40,8 @@ FAVOURED = {
 }
 #: Most tasks with the same canonical key in one stream.
 CAP = 24
+#: The line of a launch that stays PyTorch's own operator: no answer to learn, since a reward counts it as wrong.
+RESIDUAL = "// call:"
 #: Answers of a task, one after the other: the generator's first guess, then other schedules.
 SCHEDULES = 2
 
@@ -84,7 +86,7 @@ def drawn(
     another answer. `yields` counts the drawn tasks and, by reason, the tasks that are left out. If `narrow` restricts
     the tasks, a task may repeat without limit. The numbers of steps have the weights `CONTINUED` with `continued`, else
     those of `level_weights`. Of the tasks the share `traced_share` is drawn from the graphs that were traced from
-    PyTorch's operators (`traced.py`), unless `narrow` restricts the tasks; these have no steps."""
+    PyTorch's operators (`traced/`), unless `narrow` restricts the tasks; these have no steps."""
     random, seen = Random(f"pairs {seed} {target}"), Counter[str]()
     kind = narrow or Narrow()
     traced = traced_graphs("train") if traced_share and kind.everything else ()
@@ -116,6 +118,7 @@ def drawn(
         except Exception:  # noqa: BLE001 - one task that the generator trips over does not end a stream of millions
             yields["generator failed"] += 1
             continue
+        task_answers = [answer for answer in task_answers if RESIDUAL not in answer.source]
         if not task_answers:
             yields["no answer"] += 1
             continue

@@ -14,7 +14,16 @@ Split = Literal["train", "held_out", "held_pairs", "held_families", "excluded"]
 #: The share of canonical keys that are held out.
 HELD_OUT = 0.02
 #: Operators that are withheld from training: running products, pooling in one dimension.
-FAMILIES = frozenset({"cumprod", "max_pool1d", "avg_pool1d"})
+FAMILIES = frozenset(
+    {
+        "cumprod",
+        "max_pool1d",
+        "max_pool1d_with_indices",
+        "avg_pool1d",
+        "adaptive_max_pool1d",
+        "adaptive_avg_pool1d",
+    }
+)
 #: Pairs of producer and direct consumer that are withheld from training.
 PAIRS = frozenset(
     {

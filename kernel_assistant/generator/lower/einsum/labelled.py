@@ -1,4 +1,5 @@
-"""Makes nodes for values that have a letter for each dimension."""
+"""Adds graph nodes that squeeze, sum and multiply tensors. Each dimension of these tensors is named by a letter, as in
+the equation of an einsum."""
 
 from __future__ import annotations
 

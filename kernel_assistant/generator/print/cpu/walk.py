@@ -57,7 +57,9 @@ class Walk:
         unit.open(f"for (int64_t b = {first}; {self._inside(unit, nest, 'b')}; b += {pieces})")
 
     def open(self, unit: KernelSource, nest: LoopNest, pieces: int = 0) -> None:
-        """Begins the loop over p: over all positions, or over the batch of `pieces` positions that begins at b."""
+        """Begins the loop over p, which counts the positions along the axes `outer`; does nothing if there are no such
+        axes. The loop covers the batch of `pieces` positions that begins at b; with `pieces` 0, it covers all positions
+        or, with `some`, those of the range."""
         if not self.outer:
             return
         first = "b" if pieces else "begin / L" if self.some else "0"

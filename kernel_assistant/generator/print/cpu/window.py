@@ -1,8 +1,9 @@
-"""Writes windows (poolings, depthwise convolutions) for the CPU: each task computes a tile of a row of outputs. Outputs
-whose windows are completely inside the row are computed without bounds checks.
+"""Writes windows (poolings, depthwise convolutions) for the CPU: each iteration of the parallel loop computes a tile, a
+piece of a row of outputs. Outputs whose windows are completely inside the row are computed without bounds checks.
 
-With `stage`, each row of the input is first copied to a buffer, so that elementwise work on the input is done only once
-for each element.
+If the schedule's parameter `stage` is 1, the elements of an input row that the windows of a tile cover are first copied
+to a buffer. Elementwise work on the input is then done once for each copied element, not again in each window that
+contains the element.
 """
 
 from __future__ import annotations
@@ -113,8 +114,9 @@ def _window(body: StatementWriter, part: WindowBody, tile: int, stage: bool) -> 
 
 
 def _columns(unit: KernelSource, part: WindowBody, values: list[str], begin: str, end: str) -> None:
-    """Writes the loop over the outputs i in [begin, end) that reduces `values`, C texts of elements inside the input,
-    into w<number>."""
+    """Writes the loop over the outputs i in [begin, end) that reduces `values` into the element of output i of the
+    array w<number>, where <number> is that of the window `part`. `values` are C texts, over i, of elements of i's
+    window that are inside the input."""
     number = part.number
     unit.add("#pragma omp simd")
     unit.open(f"for (int64_t i = {begin}; i < {end}; ++i)")

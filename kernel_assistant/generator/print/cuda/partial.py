@@ -1,5 +1,5 @@
-"""Reads and writes partial results of rows in scratch memory: buffers `part_…` have a value for each part of a row,
-`whole_…` one for each row.
+"""Writes the CUDA code that stores partial results of rows in scratch memory, and the code that reads them again.
+Buffers `part_…` have a value for each part of a row, `whole_…` one for each row.
 """
 
 from __future__ import annotations

@@ -93,8 +93,11 @@ def reach_of(nest: LoopNest, part: WindowBody, strip: int) -> WindowExtent:
 
 
 def _vec(nest: LoopNest, part: WindowBody, axes: list[Axis], size: int, step: int) -> int:
-    """Returns the largest number of elements of a vector such that a row consists of whole vectors and each strip
-    begins at a vector.
+    """Returns how many elements a vector has with which a thread reads a row of the input of the window `part`.
+
+    The row has `size` elements along `axes`. A thread computes a strip of neighbouring outputs; the windows of the next
+    strip begin `step` elements later. The result is the largest power of 2, at most 8 elements and `WIDEST` bytes, such
+    that `size` and `step` are multiples of it and rows begin at aligned addresses; 1 if no load is contiguous.
     """
     wide = vectored(nest, part, axes)
     others = [*nest.outer, *(span.source for span in part.spans)]

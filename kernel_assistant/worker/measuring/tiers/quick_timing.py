@@ -218,9 +218,10 @@ class QuickTiming:
                 self._outputs.check_call(subject, call)
 
     def _typical(self, means: list[float]) -> float:
-        """Returns the seconds per call that represent all groups of blocks, from the mean of each group (`means`): the
-        minimum, because other work can only make a group slower; or the median, if the candidate's own code runs on the
-        host and could shorten a group."""
+        """Returns the seconds per call of the candidate. `means` has the mean seconds per call of each group. A group
+        is the blocks (calls that are timed together) or CUDA graphs that were timed after one change of the input
+        values. The result is the minimum, because other work can only make a group slower; it is the median if the
+        candidate's own code runs on the host and could shorten a group."""
         return min(means) if self._together else median(means)
 
     @staticmethod

@@ -244,7 +244,8 @@ def returned(make: Builder, x: Tensor) -> Tensor:
 
 
 def _threshold(make: Builder) -> float:
-    """Returns a threshold inside the usual range of a normal variable."""
+    """Draws a threshold at random from a few numbers between -1 and 2. Values with a standard normal distribution lie
+    on both sides of each of them."""
     return make.random.choice((0, 0, 0.5, 1.0, -1.0, -0.5, 0.1, 0.25, 2.0, 1))
 
 

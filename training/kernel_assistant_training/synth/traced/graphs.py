@@ -15,7 +15,7 @@ from kernel_assistant.records.codec import Record
 from kernel_assistant_training.synth.memory import fitted
 from kernel_assistant_training.synth.split import Split
 
-FILE = Path(__file__).with_name("traced.jsonl.xz")
+FILE = Path(__file__).with_name("graphs.jsonl.xz")
 
 
 class TracedGraph(Record, frozen=True, kw_only=True):

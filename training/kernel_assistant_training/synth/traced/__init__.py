@@ -1,0 +1,1 @@
+"""Graphs that were traced beforehand, with the code that reads them."""
