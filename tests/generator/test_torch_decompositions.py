@@ -71,6 +71,9 @@ OWN: dict[str, tuple[nn.Module | Callable[..., Any], Tensors]] = {
     "positions of cummin": (lambda x: torch.cummin(x.bfloat16(), 0).indices * 2, (_holes(90, 6),)),
     "take": (torch.take, (X.T, torch.tensor([[0, 53, 7], [11, -1, -54]]))),
     "narrow_copy": (lambda x: torch.narrow_copy(x, 1, 2, 4) * 2, (X,)),
+    "digamma": (torch.digamma, (torch.cat([X.reshape(-1) * 20, torch.tensor([0.0, -0.0, -1.0, 1.4616, 10.0, 1e18])]),)),
+    "erfinv": (torch.erfinv, (torch.cat([torch.linspace(-1.1, 1.1, 801), torch.tensor([1.0, -1.0, 0.0])]),)),
+    "to_dense": (lambda x: x.to_dense() + 1, (X,)),
     "lgamma": (torch.lgamma, (torch.cat([X.reshape(-1) * 20, torch.tensor([0.0, -1.0, 1.0, 2.0, 1e10])]),)),
 }
 

@@ -20,7 +20,7 @@ UNARY = {
     for name in (
         "abs exp exp2 log log2 log10 log1p expm1 sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh erf erfc "
         "floor ceil round trunc frac sign sgn sigmoid relu relu6 silu mish hardsigmoid hardswish log_sigmoid selu "
-        "asinh acosh atanh sinc angle lgamma"
+        "asinh acosh atanh sinc angle lgamma digamma erfinv"
     ).split()
 }
 UNARY |= {"reciprocal": "1 / {0}", "positive": "{0}"}

@@ -230,6 +230,25 @@ KA_FN double ka_lgamma(double x) {
   int sign;
   return lgamma_r(x, &sign);
 }
+// A rational start (Giles's, as PyTorch has it) and two steps of Newton's method.
+KA_FN double ka_erfinv(double y) {
+  const double a = __builtin_fabs(y);
+  double x;
+  if (a <= 0.7) {
+    const double z = y * y;
+    const double above = ((-0.140543331 * z + 0.914624893) * z - 1.645349621) * z + 0.886226899;
+    x = y * above / ((((0.012229801 * z - 0.329097515) * z + 1.442710462) * z - 2.118377725) * z + 1.0);
+  } else if (a < 1.0) {
+    const double z = __builtin_sqrt(-log((1.0 - a) / 2.0));
+    const double above = ((1.641345311 * z + 3.429567803) * z - 1.624906493) * z - 1.970840454;
+    x = __builtin_copysign(above, y) / ((1.637067800 * z + 3.543889200) * z + 1.0);
+  } else {
+    return a == 1.0 ? __builtin_copysign((double)INFINITY, y) : (double)NAN;
+  }
+  for (int step = 0; step < 2; ++step) x -= (erf(x) - y) / (1.1283791670955126 * exp(-x * x));
+  return x;
+}
+KA_FN float ka_erfinv(float y) { return (float)ka_erfinv((double)y); }
 
 // What is left of a after whole multiples of b, without a call. Of floats, through double: a quotient below 2^25 that is not
 // whole is 2^-24 or more away from the next whole number (both mantissas have 24 bits). The factor 1 + 2^-51 makes up for

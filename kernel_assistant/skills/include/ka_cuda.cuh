@@ -52,7 +52,7 @@ KA_LIBRARY(acos, acosf, acos) KA_LIBRARY(atan, atanf, atan) KA_LIBRARY(sinh, sin
 KA_LIBRARY(tanh, tanhf, tanh) KA_LIBRARY(erf, erff, erf) KA_LIBRARY(erfc, erfcf, erfc) KA_LIBRARY(sqrt, sqrtf, sqrt)
 KA_LIBRARY(rsqrt, rsqrtf, rsqrt) KA_LIBRARY(abs, fabsf, fabs) KA_LIBRARY(floor, floorf, floor)
 KA_LIBRARY(ceil, ceilf, ceil) KA_LIBRARY(round, rintf, rint) KA_LIBRARY(trunc, truncf, trunc)
-KA_LIBRARY(lgamma, lgammaf, lgamma)
+KA_LIBRARY(lgamma, lgammaf, lgamma) KA_LIBRARY(erfinv, erfinvf, erfinv)
 KA_FN float ka_reciprocal(float x) { float y; asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 KA_FN double ka_reciprocal(double x) { return 1.0 / x; }
 KA_FN float ka_pow(float x, float y) { return powf(x, y); }

@@ -183,3 +183,28 @@ KA_FN int64_t ka_key(float x, int64_t at) {
   return ka_key((int64_t)(x != x ? INT32_MAX : bits ^ ((bits >> 31) & INT32_MAX)), at);
 }
 KA_FN int64_t ka_key_place(int64_t key) { return 4294967295 - (key & 4294967295); }
+// The derivative of lgamma: from 10 on its asymptotic series, below by psi(x) = psi(x + 1) - 1 / x, of negative numbers by
+// reflection. At 0 it is infinite, at negative whole numbers no number, as in PyTorch.
+template <class T> KA_FN T ka_digamma(T x) {
+  if (x == T(0)) return x + T(1) / x < T(0) ? T(INFINITY) : T(-INFINITY);
+  T sum = T(0);
+  if (x < T(0)) {
+    const T part = x - ka_trunc(x);
+    if (part == T(0)) return T(NAN);
+    sum = T(-3.14159265358979323846 / tan(3.14159265358979323846 * (double)part));
+    x = T(1) - x;
+  }
+  while (x < T(10)) {
+    sum -= T(1) / x;
+    x += T(1);
+  }
+  const T z = T(1) / (x * x);
+  T y = T(8.33333333333333333333e-2);
+  y = y * z - T(2.10927960927960927961e-2);
+  y = y * z + T(7.57575757575757575758e-3);
+  y = y * z - T(4.16666666666666666667e-3);
+  y = y * z + T(3.96825396825396825397e-3);
+  y = y * z - T(8.33333333333333333333e-3);
+  y = y * z + T(8.33333333333333333333e-2);
+  return x < T(1e17) ? sum + ka_log(x) - T(0.5) / x - z * y : sum + ka_log(x);
+}

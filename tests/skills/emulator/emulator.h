@@ -121,6 +121,13 @@ inline int __float_as_int(float x) { return same_bits<int>(x); }
 inline float __uint_as_float(unsigned x) { return same_bits<float>(x); }
 inline unsigned __float_as_uint(float x) { return same_bits<unsigned>(x); }
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+// By bisection: slow, and right to the last place.
+inline double erfinv(double y) {
+  double low = -6.0, high = 6.0;
+  for (int step = 0; step < 80; ++step) (erf((low + high) / 2) < y ? low : high) = (low + high) / 2;
+  return fabs(y) < 1.0 ? (low + high) / 2 : y / (1.0 - fabs(y));
+}
+inline float erfinvf(float y) { return (float)erfinv(y); }
 inline double rsqrt(double x) { return 1.0 / sqrt(x); }
 
 struct __nv_bfloat16 {

@@ -244,7 +244,7 @@ def _broadcast_tensors(context: Context) -> tuple[TensorExpr, ...]:
 
 
 VIEWS: dict[str, Lowering] = {
-    **dict.fromkeys(("clone", "alias", "detach", "contiguous", "lift_fresh_copy", "identity"), _same),
+    **dict.fromkeys(("clone", "alias", "detach", "contiguous", "lift_fresh_copy", "identity", "to_dense"), _same),
     **dict.fromkeys(("dropout", "feature_dropout", "native_dropout"), _dropout),
     **dict.fromkeys(("view", "reshape", "_unsafe_view", "flatten", "unflatten", "squeeze", "unsqueeze"), _view),
     **dict.fromkeys(("view_as", "reshape_as", "view_copy"), _view),
