@@ -18,7 +18,7 @@ from kernel_assistant_training.episodes.lines import read_lines
 from kernel_assistant_training.synth import fitted, sample, split
 from kernel_assistant_training.synth.answers import answers
 from kernel_assistant_training.synth.baselines import invented
-from kernel_assistant_training.synth.traced.graphs import fitting, traced_graphs
+from kernel_assistant_training.synth.traced.graphs import traced_graphs
 from kernel_assistant_training.tasks.candidates.writing import with_batch
 
 LEVELS = 5
@@ -51,7 +51,7 @@ def composed(file: Path, target: str, arch: str, count: int, seed: int) -> list[
     if not file.is_file():
         random, chosen = Random(f"composed {target} {seed}"), list[HeldOutTask]()
         for one in traced_graphs("held_out"):
-            graph = fitting(one.graph, target, random)
+            graph = fitted(one.graph, target, random)
             if graph is not None and len(chosen) < count:
                 text = with_batch(one.text, graph.dims["B"]) if "B" in graph.dims else one.text
                 chosen.append(_asked(graph, "composed", len(one.operators), target, arch, seed, text))

@@ -12,9 +12,10 @@ from kernel_assistant.errors import UsageError
 from kernel_assistant.records.canonical import canonical
 from kernel_assistant_training.source import training_sources
 from kernel_assistant_training.synth.conversations import drawn
+from kernel_assistant_training.synth.memory import fitted
 from kernel_assistant_training.synth.narrow import Narrow
 from kernel_assistant_training.synth.split import split_of
-from kernel_assistant_training.synth.traced.graphs import fitting, traced_graphs
+from kernel_assistant_training.synth.traced.graphs import traced_graphs
 from kernel_assistant_training.tasks.graphs import DrawsRandomNumbersError, graph_of, traced
 from kernel_assistant_training.tasks.stream import COMPOSED, StreamSource, Texts
 
@@ -84,5 +85,5 @@ def test_a_share_that_leaves_nothing_else_is_refused() -> None:
 
 def test_what_no_batch_size_fits_is_left_out() -> None:
     random = Random(0)
-    fits = [fitting(one.graph, "cuda", random) for one in traced_graphs("train")[:300]]
+    fits = [fitted(one.graph, "cuda", random) for one in traced_graphs("train")[:300]]
     assert 200 < sum(graph is not None for graph in fits) < 300

@@ -26,10 +26,12 @@ DEVICES = {
 @dataclass(frozen=True)
 class Answer:
     """A correct answer that the generator wrote for one `schedule`. `source` is the text inside the code fence: parts
-    (the operators of each kernel), schedule, plan and kernels (`plan_text.py`)."""
+    (the operators of each kernel), schedule, plan and kernels (`plan_text.py`). `residual` names the graph nodes that
+    stay PyTorch's calls."""
 
     schedule: Schedule
     source: str
+    residual: tuple[str, ...]
 
 
 def answers(task: Canonical, target: str, random: Random, count: int) -> list[Answer]:
@@ -43,4 +45,4 @@ def answers(task: Canonical, target: str, random: Random, count: int) -> list[An
             candidates |= drawn(graph, target, DEVICES[target], random, count - 1)
     except Unsupported:
         return []
-    return [Answer(schedule, text_of(candidate)) for schedule, candidate in candidates.items()]
+    return [Answer(schedule, text_of(candidate), candidate.plan.residual) for schedule, candidate in candidates.items()]

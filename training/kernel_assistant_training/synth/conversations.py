@@ -15,11 +15,12 @@ from kernel_assistant.records.transcript import Message
 from kernel_assistant_training.lessons.lesson import fence
 from kernel_assistant_training.synth.answers import answers
 from kernel_assistant_training.synth.baselines import invented
+from kernel_assistant_training.synth.memory import fitted
 from kernel_assistant_training.synth.mistakes import FaultRates
 from kernel_assistant_training.synth.narrow import Narrow
 from kernel_assistant_training.synth.split import split_of
 from kernel_assistant_training.synth.steps import Step
-from kernel_assistant_training.synth.traced.graphs import fitting, traced_graphs
+from kernel_assistant_training.synth.traced.graphs import traced_graphs
 
 #: Weights of tasks with one to five steps: at the beginning of a stream, and from pair number `RAMP` on.
 EASY, LEVELS = (0.5, 0.3, 0.15, 0.05, 0.0), (0.18, 0.25, 0.25, 0.2, 0.12)
@@ -40,8 +41,6 @@ FAVOURED = {
 }
 #: Most tasks with the same canonical key in one stream.
 CAP = 24
-#: The line of a launch that stays PyTorch's own operator: no answer to learn, since a reward counts it as wrong.
-RESIDUAL = "// call:"
 #: Answers of a task, one after the other: the generator's first guess, then other schedules.
 SCHEDULES = 2
 
@@ -94,11 +93,11 @@ def drawn(
         yields["drawn"] += 1
         steps: tuple[Step, ...] = ()
         if traced and random.random() < traced_share:
-            fitted = fitting(random.choice(traced).graph, target, random)
-            if fitted is None:
+            chosen = fitted(random.choice(traced).graph, target, random)
+            if chosen is None:
                 yields["does not fit"] += 1
                 continue
-            graph = fitted
+            graph = chosen
         else:
             weights = CONTINUED if continued else level_weights(yields["pairs"])
             (level,) = random.choices(range(1, 1 + len(LEVELS)), weights)
@@ -118,7 +117,8 @@ def drawn(
         except Exception:  # noqa: BLE001 - one task that the generator trips over does not end a stream of millions
             yields["generator failed"] += 1
             continue
-        task_answers = [answer for answer in task_answers if RESIDUAL not in answer.source]
+        # A reward counts operators that stay PyTorch's as wrong.
+        task_answers = [answer for answer in task_answers if not answer.residual]
         if not task_answers:
             yields["no answer"] += 1
             continue

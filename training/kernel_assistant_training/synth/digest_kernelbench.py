@@ -57,14 +57,16 @@ class _Late(BaseException):
 def traces(text: str, name: str) -> Iterator[OpGraph]:
     """Yields the graph of the problem in train mode, and also its graph in eval mode if the two may differ. `text` is
     the problem's source, `name` the name of its file."""
-    graph, changes = _traced(text, name, training=True)
+    graph, changes = trace_source(text, name, training=True)
     yield graph
     if changes:
-        yield _traced(text, name, training=False)[0]
+        yield trace_source(text, name, training=False)[0]
 
 
-def _traced(text: str, name: str, training: bool) -> tuple[OpGraph, bool]:
-    """Returns the graph, and whether the model has modules that compute something else in eval mode."""
+def trace_source(text: str, name: str, training: bool) -> tuple[OpGraph, bool]:
+    """Returns the graph of the module in a source, in train or eval mode, and whether the model has modules whose mode
+    matters. Values are on the meta device, where nothing is computed, or on the CPU if tracing asks for them. `name` is
+    the file's name for messages. Raises what PyTorch and the source raise."""
     try:
         return _traced_on("meta", text, name, training)
     except RuntimeError as error:

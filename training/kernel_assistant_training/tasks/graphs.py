@@ -15,17 +15,17 @@ import lzma
 import time
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
 import torch
+from msgspec.structs import replace
 
 from kernel_assistant.records import OpGraph
 from kernel_assistant.records.canonical import canonical
-from kernel_assistant.records.codec import from_builtins
 from kernel_assistant_training.episodes.lines import EpisodeFile, read_lines
-from kernel_assistant_training.synth.digest_kernelbench import exporter
+from kernel_assistant_training.synth.digest_kernelbench import trace_source
+from kernel_assistant_training.synth.memory import largest
 from kernel_assistant_training.synth.split import Split, split_of
 from kernel_assistant_training.synth.traced.graphs import FILE, TracedGraph
 from kernel_assistant_training.tasks.records import TaskText
@@ -44,8 +44,9 @@ class DrawsRandomNumbersError(Exception):
 
 def traced(texts: Texts, numbers: Iterable[int], until: float, seen: Collection[str] = ()) -> Iterator[TracedGraph]:
     """Yields the graphs of the candidates with these numbers that can be traced in eval mode, in their order, until
-    `until` on the monotonic clock. Left out are graphs that compute nothing or draw random numbers, KernelBench's and
-    withheld operators, and canonical graphs that came before or whose key is in `seen`."""
+    `until` on the monotonic clock. Left out are graphs that compute nothing or draw random numbers, those with a size
+    that is no product of numbers and the batch size, KernelBench's and withheld operators, and canonical graphs that
+    came before or whose key is in `seen`."""
     known = set(seen)
     for number in numbers:
         if time.monotonic() >= until:
@@ -58,6 +59,7 @@ def traced(texts: Texts, numbers: Iterable[int], until: float, seen: Collection[
             continue
         try:
             graph = graph_of(text.text)
+            largest(replace(graph, dims={"B": 1}))  # raises KeyError if no batch size can be fitted
             key = canonical(graph).key()
             split = split_of(graph, key)
         except Exception:  # noqa: BLE001 - whatever PyTorch says to a composition, the next one is tried
@@ -69,26 +71,12 @@ def traced(texts: Texts, numbers: Iterable[int], until: float, seen: Collection[
 
 
 def graph_of(text: str) -> OpGraph:
-    """Returns the graph of the module in a source, as the worker traces it: in eval mode. Values are on the meta
-    device, where nothing is computed, or on the CPU if tracing asks for them. Raises what PyTorch raises, and
-    DrawsRandomNumbersError."""
-    try:
-        graph = _traced_on("meta", text)
-    except RuntimeError as error:
-        if "meta tensor" not in str(error):
-            raise
-        graph = _traced_on("cpu", text)
+    """Returns the graph of the module in a source, as the worker traces it: in eval mode (`trace_source`). Raises what
+    PyTorch raises, and DrawsRandomNumbersError."""
+    graph, _ = trace_source(text, "task", training=False)
     if any(_is_random(node.op) for node in graph.nodes):
         raise DrawsRandomNumbersError
     return graph
-
-
-def _traced_on(device: str, text: str) -> OpGraph:
-    names: dict[str, Any] = {"__name__": "task"}
-    with torch.device(device), torch.no_grad():
-        exec(compile(text, "task", "exec"), names)
-        model = names["Model"](*names["get_init_inputs"]()).eval().requires_grad_(False)
-        return from_builtins(exporter()(model, tuple(names["get_inputs"]()), {}), OpGraph)
 
 
 def _is_random(op: str) -> bool:

@@ -1,18 +1,16 @@
-"""Graphs that were traced from compositions of PyTorch's operators. A file of them comes with the package;
-`tasks/graphs.py` makes it."""
+"""Reads the package's file of graphs that were traced from PyTorch's operators, alone or composed; `tasks/graphs.py`
+makes it."""
 
 from __future__ import annotations
 
 import lzma
 from functools import cache
 from pathlib import Path
-from random import Random
 
 import msgspec
 
 from kernel_assistant.records import OpGraph
 from kernel_assistant.records.codec import Record
-from kernel_assistant_training.synth.memory import fitted
 from kernel_assistant_training.synth.split import Split
 
 FILE = Path(__file__).with_name("graphs.jsonl.xz")
@@ -35,12 +33,3 @@ def traced_graphs(split: Split) -> tuple[TracedGraph, ...]:
     lines = lzma.decompress(FILE.read_bytes()).splitlines()
     every = (msgspec.json.decode(line, type=TracedGraph) for line in lines)
     return tuple(one for one in every if one.split == split)
-
-
-def fitting(graph: OpGraph, target: str, random: Random) -> OpGraph | None:
-    """Returns the graph with a batch size for which its memory traffic suits the target (`memory.fitted`); None if
-    there is none, or if a size is no product of numbers and the batch size."""
-    try:
-        return fitted(graph, target, random)
-    except (KeyError, ValueError):
-        return None
