@@ -81,7 +81,7 @@ def main() -> int:
     shapes = [Shape(operator, sizes, dim) for operator in OPERATORS for sizes, dim in PLACES]
     cases = [({"row": shape.name}, shape) for shape in shapes if given.only in shape.name]
     with TemporaryDirectory(prefix="ka-thin-") as folder:
-        how = Judging(device, "fp32", "kernelbench", Path(folder))
+        how = Judging(device, "fp32", "kernelbench", "auto", Path(folder))
         row = partial(_row, how, given.most)
         print(page(measure_cases(cases, row, out, [worker_process(how.cache)], given.seconds)))
     return 0

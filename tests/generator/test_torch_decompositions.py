@@ -29,6 +29,11 @@ def _holes(*shape: int) -> torch.Tensor:
     return torch.where(value > 1, float("nan"), torch.where(value < -1, 0.0, value))
 
 
+def _ties(*shape: int) -> torch.Tensor:
+    """Few different numbers."""
+    return (spread(*shape) * 2).round()
+
+
 X, Y = spread(6, 9), spread(9, 6).T
 CASES: dict[str, tuple[nn.Module | Callable[..., Any], Tensors]] = {
     "addr": (lambda m, a, b: torch.addr(m, a, b, beta=0.5, alpha=2.0), (X, spread(6), spread(9))),
@@ -73,6 +78,25 @@ OWN: dict[str, tuple[nn.Module | Callable[..., Any], Tensors]] = {
     "narrow_copy": (lambda x: torch.narrow_copy(x, 1, 2, 4) * 2, (X,)),
     "digamma": (torch.digamma, (torch.cat([X.reshape(-1) * 20, torch.tensor([0.0, -0.0, -1.0, 1.4616, 10.0, 1e18])]),)),
     "erfinv": (torch.erfinv, (torch.cat([torch.linspace(-1.1, 1.1, 801), torch.tensor([1.0, -1.0, 0.0])]),)),
+    "i0": (torch.i0, (torch.cat([X.reshape(-1) * 30, torch.tensor([0.0, 88.0, float("inf"), float("nan")])]),)),
+    "i0 of doubles": (lambda x: torch.i0(x.double()), (torch.cat([X.reshape(-1) * 30, torch.tensor([29.9, 30.1])]),)),
+    "frexp": (torch.frexp, (torch.cat([X.reshape(-1) * 1e5, torch.tensor([0.0, 1.0, 1e-40, float("inf")])]),)),
+    "nextafter": (torch.nextafter, (X, X.roll(1))),
+    "sort": (lambda x: torch.sort(x * 2, dim=1, stable=True), (_holes(6, 90),)),
+    "sort of columns": (lambda x: torch.sort(x, dim=1, stable=True, descending=True), (_ties(2, 20, 6),)),
+    "sort of whole numbers": (lambda x: x.sort(dim=1, stable=True, descending=True), (_ties(4, 50, 3).int(),)),
+    "argsort": (lambda x: torch.argsort(x.bfloat16(), dim=1, stable=True), (_ties(6, 40),)),
+    "msort": (lambda x: torch.msort(x.T).relu(), (X,)),
+    "topk": (lambda x: torch.topk(x, 4, 1)[0], (_holes(6, 30),)),
+    "topk of the smallest": (lambda x: torch.topk(x, 2, 1, largest=False), (spread(6, 9, 5),)),
+    "kthvalue": (lambda x: torch.kthvalue(x, 3, keepdim=True), (X,)),
+    "median": (lambda x: torch.median(x, 1), (_holes(6, 9),)),
+    "median of all": (lambda x, y: torch.median(x) + y, (spread(30), X)),
+    "median of integers": (lambda x: torch.median(x, 1, keepdim=True)[0], (_ties(8, 6, 3).int(),)),
+    "nanmedian": (lambda x: torch.nanmedian(x, 1)[0], (torch.cat([_holes(6, 9), torch.full((1, 9), float("nan"))]),)),
+    "mode": (lambda x: torch.mode(x, 1)[0], (_ties(9, 30),)),
+    "quantile": (lambda x: torch.quantile(x, 0.3, dim=1, keepdim=True), (_holes(6, 9),)),
+    "quantile in the middle": (lambda x: torch.quantile(x, 0.6, dim=1, interpolation="midpoint"), (spread(6, 9, 5),)),
     "to_dense": (lambda x: x.to_dense() + 1, (X,)),
     "lgamma": (torch.lgamma, (torch.cat([X.reshape(-1) * 20, torch.tensor([0.0, -1.0, 1.0, 2.0, 1e10])]),)),
 }

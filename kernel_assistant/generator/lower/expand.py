@@ -9,6 +9,7 @@ from kernel_assistant.generator.ir.literals import as_number
 from kernel_assistant.generator.ir.sizes import fixed, size_operands
 from kernel_assistant.generator.lower.einsum.steps import einsum_in_steps
 from kernel_assistant.generator.lower.large_convolutions import as_product
+from kernel_assistant.generator.lower.movement.sorting import ORDERED
 from kernel_assistant.generator.lower.node_writer import NodeWriter
 from kernel_assistant.generator.lower.numbers import HALVES
 from kernel_assistant.records import Node, OpGraph, TensorSpec
@@ -22,9 +23,14 @@ def expand(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpGraph:
     if not any(_name(node) in EXPANSIONS for node in graph.nodes):
         return graph
     nodes: list[Node] = []
+    made: set[str] = set()
     for node in graph.nodes:
+        if node.name in made:  # a result of an operator with several
+            continue
         expansion = None if node.name in stay else EXPANSIONS.get(_name(node))
-        nodes += [node] if expansion is None else expansion(NodeWriter(graph, node))
+        written = [node] if expansion is None else expansion(NodeWriter(graph, node))
+        nodes += written
+        made.update(one.name for one in written)
     return OpGraph(dims=graph.dims, inputs=graph.inputs, nodes=tuple(nodes), outputs=graph.outputs)
 
 
@@ -230,6 +236,15 @@ def _take(writer: NodeWriter) -> list[Node]:
     return writer.end("index.Tensor", writer.view(value, flat, writer.spec(value).dtype), [positions])
 
 
+def _frexp(writer: NodeWriter) -> list[Node]:
+    """Returns the nodes that replace `frexp`, one for the mantissas and one for the exponents."""
+    writer.returns(None)
+    for number, op in enumerate(("ka_mantissa", "ka_exponent")):
+        if writer.wants(number):
+            writer.result(number, op, writer.node.args[0])
+    return writer.nodes
+
+
 CONVOLUTIONS = "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d convolution".split()
 #: Most positions that are written one by one.
 MOST_WRITTEN = 8
@@ -298,4 +313,6 @@ EXPANSIONS: dict[str, Callable[[NodeWriter], list[Node]]] = {
     **dict.fromkeys(CONVOLUTIONS, _bias_after),
     **dict.fromkeys(("dot", "vdot", "matmul"), _dot),
     "einsum": einsum_in_steps,
+    "frexp": _frexp,
+    **ORDERED,
 }

@@ -30,6 +30,7 @@ from kernel_assistant.generator.lower.movement.layout_diagonals import DIAGONALS
 from kernel_assistant.generator.lower.movement.layout_resize import RESIZING
 from kernel_assistant.generator.lower.movement.layout_views import RESHAPING
 from kernel_assistant.generator.lower.movement.sampling import SAMPLING
+from kernel_assistant.generator.lower.movement.sorting import KEYS
 from kernel_assistant.generator.lower.movement.storage import STORAGE
 from kernel_assistant.generator.lower.movement.views import VIEWS
 from kernel_assistant.generator.lower.pointwise import lower_pointwise
@@ -39,7 +40,7 @@ from kernel_assistant.records import OpGraph, TensorSpec
 
 #: Operators that are not elementwise.
 LOWERINGS = {**JOINING, **DIAGONALS, **RESHAPING, **RESIZING, **STORAGE, **GATHERS, **BAGS, **SAMPLING, **VIEWS}
-LOWERINGS |= {**WINDOWS, **DEPTHWISE, **REDUCTIONS}
+LOWERINGS |= {**WINDOWS, **DEPTHWISE, **REDUCTIONS, **KEYS}
 
 #: Nodes that compute nothing.
 IGNORED = ("_assert_tensor_metadata", "sym_size", "_assert_scalar", "sym_constrain_range_for_size", "_assert_async")

@@ -19,6 +19,7 @@ class NodeWriter:
     def __init__(self, graph: OpGraph, node: Node) -> None:
         self.graph, self.node = graph, node
         self.nodes: list[Node] = []
+        self._results: dict[int, Node] = {}
         taken = {value.name for value in graph.inputs} | {one.name for one in graph.nodes}
         self._names = (name for number in count() if (name := f"{node.name}_{number}") not in taken)
         self.dtype = "f32" if node.spec.dtype in HALVES else node.spec.dtype
@@ -56,6 +57,24 @@ class NodeWriter:
     def view(self, value: Operand, shape: tuple[str, ...], dtype: str) -> str:
         """Adds a view of `value` with another shape. Returns the operand that names the view."""
         return self.typed(dtype, "view", value, size_operands(shape), shape=shape)
+
+    def returns(self, single: int | None) -> None:
+        """Says what the node returns: result number `single` alone, as in `median` of everything; with None a tuple, of
+        which `getitem` nodes read results."""
+        if single is not None:
+            self._results = {single: self.node}
+            return
+        read = [one for one in self.graph.nodes if one.op == "getitem" and one.args[0] == f"%{self.node.name}"]
+        self._results = {index: one for one in read if isinstance(index := one.args[1], int)}
+
+    def wants(self, number: int) -> bool:
+        """Whether anything reads result `number`."""
+        return number in self._results
+
+    def result(self, number: int, op: str, *args: Operand) -> None:
+        """Adds a node `op` that computes result `number`, with the name and spec of the node that returns it."""
+        node = self._results[number]
+        self.nodes.append(Node(name=node.name, op=op, args=args, spec=node.spec))
 
     def end(self, op: str, *args: Operand) -> list[Node]:
         """Returns all nodes, followed by a last node `op`, which has the name and spec of the replaced node."""

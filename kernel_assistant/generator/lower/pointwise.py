@@ -20,10 +20,11 @@ UNARY = {
     for name in (
         "abs exp exp2 log log2 log10 log1p expm1 sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh erf erfc "
         "floor ceil round trunc frac sign sgn sigmoid relu relu6 silu mish hardsigmoid hardswish log_sigmoid selu "
-        "asinh acosh atanh sinc angle lgamma digamma erfinv"
+        "asinh acosh atanh sinc angle lgamma digamma erfinv i0"
     ).split()
 }
 UNARY |= {"reciprocal": "1 / {0}", "positive": "{0}"}
+UNARY |= {"ka_mantissa": "ka_mantissa({0})"}
 UNARY |= {"deg2rad": "{0} * 0.017453292519943295f", "rad2deg": "{0} * 57.29577951308232f"}
 
 #: One tensor and numbers: (C text, ((argument, default), …)).
@@ -229,6 +230,18 @@ def _test(text: str) -> Callable[[Context], TensorExpr]:
     return lower
 
 
+def _exponent(context: Context) -> TensorExpr:
+    """Lowers `ka_exponent`, the second result of `frexp`, whose first one is `ka_mantissa`."""
+    value = context.value(context.node.args[0])
+    return pointwise(context, "ka_exponent({0})", [value], "f64" if value.dtype == "f64" else "f32", "i32")
+
+
+def _nextafter(context: Context) -> TensorExpr:
+    if context.node.spec.dtype in HALVES:
+        raise Unsupported("nextafter of a half type, which is computed in float32")
+    return _binary(context, "ka_nextafter({0}, {1})")
+
+
 def _copy(context: Context) -> TensorExpr:
     """Lowers `ka_copy`: writes a value to memory for another kernel, in the order of the value's own dimensions."""
     value = context.value(context.node.args[0])
@@ -270,6 +283,8 @@ SPECIAL: dict[str, Callable[[Context], TensorExpr]] = {
     "isnan": _test("({0} != {0})"),
     "isinf": _test("(ka_abs({0}) == INFINITY)"),
     "isfinite": _test("(ka_abs({0}) < INFINITY)"),
+    "ka_exponent": _exponent,
+    "nextafter": _nextafter,
     "signbit": _test("ka_signbit({0})"),
     "full": _fill(None),
     "full_like": _fill(None),

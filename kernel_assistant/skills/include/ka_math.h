@@ -183,6 +183,53 @@ KA_FN int64_t ka_key(float x, int64_t at) {
   return ka_key((int64_t)(x != x ? INT32_MAX : bits ^ ((bits >> 31) & INT32_MAX)), at);
 }
 KA_FN int64_t ka_key_place(int64_t key) { return 4294967295 - (key & 4294967295); }
+// frexp: x is its mantissa, from 0.5 to 1, times 2 to its exponent.
+KA_FN float ka_mantissa(float x) { int power = 0; return frexpf(x, &power); }
+KA_FN double ka_mantissa(double x) { int power = 0; return frexp(x, &power); }
+KA_FN int64_t ka_exponent(float x) { int power = 0; frexpf(x, &power); return x - x == 0.0f ? power : 0; }
+KA_FN int64_t ka_exponent(double x) { int power = 0; frexp(x, &power); return x - x == 0.0 ? power : 0; }
+KA_FN float ka_nextafter(float x, float to) { return nextafterf(x, to); }
+KA_FN double ka_nextafter(double x, double to) { return nextafter(x, to); }
+// The modified Bessel function of order 0: of doubles its power series, from 30 on its asymptotic one; of floats the
+// Chebyshev series of Cephes (i0f), one for up to 8 and one for 8 / x.
+KA_FN double ka_i0(double x) {
+  const double y = x < 0.0 ? -x : x;
+  if (y - y != 0.0) return y;
+  double term = 1.0, sum = 1.0;
+  if (y < 30.0) {
+    for (int k = 1; k < 80 && term > sum * 1e-17; ++k) {
+      term *= y * y / (4.0 * k * k);
+      sum += term;
+    }
+    return sum;
+  }
+  for (int k = 1; k < 30 && term > 1e-17; ++k) {
+    term *= (2.0 * k - 1.0) * (2.0 * k - 1.0) / (8.0 * k * y);
+    sum += term;
+  }
+  // Half of the exponent twice: exp(y) overflows where the result does not.
+  return exp(y / 2.0) * (sum / sqrt(6.28318530717958647693 * y)) * exp(y / 2.0);
+}
+template <int N> KA_FN float ka_chebyshev(float x, const float (&terms)[N]) {
+  float now = terms[0], last = 0.0f, before = 0.0f;
+  for (int n = 1; n < N; ++n) {
+    before = last;
+    last = now;
+    now = x * last - before + terms[n];
+  }
+  return 0.5f * (now - before);
+}
+KA_FN float ka_i0(float x) {
+  const float y = x < 0.0f ? -x : x;
+  const float near[] = {-1.30002501e-8f, 6.04699502e-8f, -2.67079385e-7f, 1.11738754e-6f, -4.41673836e-6f, 1.64484481e-5f,
+                        -5.75419501e-5f, 1.88502885e-4f, -5.76375575e-4f, 1.63947562e-3f, -4.32430999e-3f, 1.05464604e-2f,
+                        -2.37374148e-2f, 4.93052842e-2f, -9.49010970e-2f, 1.71620902e-1f, -3.04682672e-1f, 6.76795274e-1f};
+  const float far[] = {3.39623203e-9f, 2.26666899e-8f, 2.04891859e-7f, 2.89137052e-6f,
+                       6.88975835e-5f, 3.36911648e-3f, 8.04490411e-1f};
+  if (y <= 8.0f) return ka_exp(y) * ka_chebyshev(y / 2.0f - 2.0f, near);
+  const float half = ka_exp(y / 2.0f);
+  return half * (ka_chebyshev(32.0f / y - 2.0f, far) / ka_sqrt(y)) * half;
+}
 // The derivative of lgamma: from 10 on its asymptotic series, below by psi(x) = psi(x + 1) - 1 / x, of negative numbers by
 // reflection. At 0 it is infinite, at negative whole numbers no number, as in PyTorch.
 template <class T> KA_FN T ka_digamma(T x) {

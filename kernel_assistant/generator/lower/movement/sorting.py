@@ -1,0 +1,268 @@
+"""Replaces operators that sort, or that pick an element by its rank, by comparisons of all pairs of elements.
+
+The rank of an element is the number of elements that come before it. The element at position k of the sorted tensor is
+the sum of `rank == k ? value : 0`. This reads n² pairs for n elements, which is faster than sorting while n is small.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from struct import pack, unpack
+
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.expr import Op, TensorExpr, resolve
+from kernel_assistant.generator.ir.sizes import fixed, size_operands
+from kernel_assistant.generator.lower.context import Context
+from kernel_assistant.generator.lower.extremes import SHORT_TYPES, last_key, position
+from kernel_assistant.generator.lower.node_writer import NodeWriter
+from kernel_assistant.records import Node, TensorSpec
+from kernel_assistant.records.graph import Operand
+
+#: Most elements of which all pairs are compared.
+MOST_COMPARED = 64
+#: The internal operator of an integer for each element, whose order is that of the elements.
+KEY = "ka_order_key"
+
+
+def order_key(context: Context) -> TensorExpr:
+    """Lowers `ka_order_key(value, dim, descending)`: of two elements along `dim`, the one that PyTorch's stable sort
+    puts first has the smaller key. A NaN counts as the largest value."""
+    value, dim = context.value(context.node.args[0]), context.node.args[1]
+    if value.dtype not in SHORT_TYPES or value.dtype == "b1" or not isinstance(dim, int):
+        raise Unsupported(f"the order of {value.dtype}")
+    axes = resolve(value.dims[dim])
+    if context.node.args[2]:
+        key = Op("int64_t", "-ka_key({0}, {1})", (value.expr, position(axes)))
+        return context.result(key, value.dims, "i64")
+    return context.result(last_key("max", value.expr, axes), value.dims, "i64")
+
+
+@dataclass(frozen=True)
+class _Elements:
+    """The elements among which a node picks: `value` (an operand), its spec, the dimension and the number of elements
+    along it."""
+
+    value: Operand
+    spec: TensorSpec
+    dim: int
+    count: int
+
+    @property
+    def floating(self) -> bool:
+        return self.spec.dtype[0] in "fb"
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The shape with size 1 along the dimension."""
+        return (*self.spec.shape[: self.dim], "1", *self.spec.shape[self.dim + 1 :])
+
+    def before(self, size: str) -> tuple[str, ...]:
+        """The shape with another dimension of `size` in front of the dimension."""
+        return (*self.spec.shape[: self.dim], size, *self.spec.shape[self.dim :])
+
+
+def _elements(writer: NodeWriter, dim: Operand) -> _Elements | None:
+    """Returns the elements of the node's first argument along `dim`; along its only dimension if `dim` is None and it
+    has one. Returns None if not all pairs can be compared."""
+    value = writer.node.args[0]
+    spec = writer.spec(value)
+    rank = len(spec.shape)
+    if dim is None and rank == 1:
+        dim = 0
+    if not isinstance(dim, int) or not rank or spec.dtype not in SHORT_TYPES or spec.dtype == "b1":
+        return None
+    count = fixed(spec.shape[dim % rank])
+    if not count or count > MOST_COMPARED:
+        return None
+    return _Elements(value, spec, dim % rank, int(count))
+
+
+class _Picker:
+    """Writes the nodes that pick among elements."""
+
+    def __init__(self, writer: NodeWriter, elements: _Elements, descending: bool = False) -> None:
+        self._writer, self._of = writer, elements
+        self.ranks = self._ranks(descending)
+
+    def _ranks(self, descending: bool) -> str:
+        """Adds the rank of each element: how many others come before it."""
+        writer, of = self._writer, self._of
+        key = writer.typed("i64", KEY, of.value, of.dim, descending, shape=of.spec.shape)
+        mine = writer.typed("i64", "unsqueeze", key, of.dim + 1, shape=_after(of))
+        others = writer.typed("i64", "unsqueeze", key, of.dim, shape=of.before("1"))
+        comes = writer.typed("b1", "lt.Tensor", others, mine, shape=of.before(of.spec.shape[of.dim]))
+        return writer.typed("i64", "sum.dim_IntList", comes, [of.dim + 1], shape=of.spec.shape)
+
+    def at(self, ranks: Operand, position: int | None) -> None:
+        """Ends the replacement of an operator with one result for each row: the value of rank `ranks`, a number or an
+        operand of shape `kept`, and its position. `position` is that of the argument `keepdim`, None if the result is
+        one number of all elements."""
+        writer, of = self._writer, self._of
+        keep = position is not None and bool(writer.argument(position, "keepdim", False))
+        op = "eq.Tensor" if isinstance(ranks, str) else "eq.Scalar"
+        here = writer.typed("b1", op, self.ranks, ranks, shape=of.spec.shape)
+        self._results(here, of.value, of.dim, of.spec.shape, keep)
+
+    def first(self, count: str) -> None:
+        """Ends the replacement of a sort: its first `count` values, and their positions."""
+        writer, of = self._writer, self._of
+        (size,) = size_operands([count])
+        shape = (*of.spec.shape[: of.dim], count, *of.spec.shape[of.dim :])
+        wanted = writer.typed("i64", "arange", size, shape=(count,))
+        behind = (count, "1", *("1",) * (len(of.spec.shape) - of.dim - 1))
+        wanted = writer.view(wanted, behind, "i64")
+        ranks = writer.typed("i64", "unsqueeze", self.ranks, of.dim, shape=of.before("1"))
+        here = writer.typed("b1", "eq.Tensor", ranks, wanted, shape=shape)
+        values = of.value
+        if writer.wants(0):
+            values = writer.typed(of.spec.dtype, "unsqueeze", values, of.dim, shape=of.before("1"))
+        self._results(here, values, of.dim + 1, shape, False)
+
+    def _results(self, here: str, values: Operand, dim: int, shape: tuple[str, ...], keep: bool) -> None:
+        """Ends the replacement. Each result is a sum over `dim`, of the values or of their positions, where `here`, of
+        shape `shape`, is true."""
+        writer, of = self._writer, self._of
+        if writer.wants(0):
+            chosen = writer.typed(of.spec.dtype, "where.ScalarOther", here, values, 0, shape=shape)
+            writer.result(0, "sum.dim_IntList", chosen, [dim], keep)
+        if writer.wants(1):
+            size = of.spec.shape[of.dim]
+            (length,) = size_operands([size])
+            places = writer.typed("i64", "arange", length, shape=(size,))
+            places = writer.view(places, (size, *("1",) * (len(of.spec.shape) - of.dim - 1)), "i64")
+            chosen = writer.typed("i64", "where.ScalarOther", here, places, 0, shape=shape)
+            writer.result(1, "sum.dim_IntList", chosen, [dim], keep)
+
+
+def _after(of: _Elements) -> tuple[str, ...]:
+    return (*of.spec.shape[: of.dim + 1], "1", *of.spec.shape[of.dim + 1 :])
+
+
+def _sort(writer: NodeWriter) -> list[Node]:
+    """sort(value, dim, descending) and sort.stable(value, stable, dim, descending)."""
+    at = 2 if writer.node.op.endswith(".stable") else 1
+    return _sorted(writer, writer.argument(at, "dim", -1), bool(writer.argument(at + 1, "descending", False)))
+
+
+def _argsort(writer: NodeWriter) -> list[Node]:
+    at = 2 if writer.node.op.endswith(".stable") else 1
+    descending = bool(writer.argument(at + 1, "descending", False))
+    return _sorted(writer, writer.argument(at, "dim", -1), descending, single=1)
+
+
+def _msort(writer: NodeWriter) -> list[Node]:
+    return _sorted(writer, 0, False, single=0)
+
+
+def _sorted(writer: NodeWriter, dim: Operand, descending: bool, single: int | None = None) -> list[Node]:
+    of = _elements(writer, dim)
+    if of is None:
+        return [writer.node]
+    writer.returns(single)
+    _Picker(writer, of, descending).first(of.spec.shape[of.dim])
+    return writer.nodes
+
+
+def _topk(writer: NodeWriter) -> list[Node]:
+    of = _elements(writer, writer.argument(2, "dim", -1))
+    if of is None:
+        return [writer.node]
+    writer.returns(None)
+    _Picker(writer, of, bool(writer.argument(3, "largest", True))).first(writer.node.spec.shape[of.dim])
+    return writer.nodes
+
+
+def _kthvalue(writer: NodeWriter) -> list[Node]:
+    of, k = _elements(writer, writer.argument(2, "dim", -1)), writer.argument(1, "k")
+    if of is None or not isinstance(k, int):
+        return [writer.node]
+    writer.returns(None)
+    _Picker(writer, of).at(k - 1, 3)
+    return writer.nodes
+
+
+def _median(writer: NodeWriter) -> list[Node]:
+    """median: of an even number of values the lower one, the first NaN if there is one; nanmedian leaves NaNs out."""
+    every = not writer.node.op.endswith(".dim")
+    of = _elements(writer, None if every else writer.argument(1, "dim"))
+    if of is None:
+        return [writer.node]
+    writer.returns(0 if every else None)
+    picker, wanted = _Picker(writer, of), (of.count - 1) // 2
+    rank: Operand = wanted
+    if of.floating:
+        nan = writer.typed("b1", "isnan", of.value, shape=of.spec.shape)
+        nans = writer.typed("i64", "sum.dim_IntList", nan, [of.dim], True, shape=of.kept)
+        if writer.node.op.startswith("nan"):
+            half = writer.typed("i64", "rsub.Scalar", nans, of.count - 1, shape=of.kept)
+            half = writer.typed("i64", "floor_divide", half, 2, shape=of.kept)
+            rank = writer.typed("i64", "clamp_min", half, 0, shape=of.kept)
+        else:
+            some = writer.typed("b1", "gt.Scalar", nans, 0, shape=of.kept)
+            first = writer.typed("i64", "rsub.Scalar", nans, of.count, shape=of.kept)
+            rank = writer.typed("i64", "where.ScalarOther", some, first, wanted, shape=of.kept)
+    picker.at(rank, None if every else 2)
+    return writer.nodes
+
+
+def _mode(writer: NodeWriter) -> list[Node]:
+    """mode: the value that occurs most often, of several the smallest."""
+    of = _elements(writer, writer.argument(1, "dim", -1))
+    if of is None:
+        return [writer.node]
+    writer.returns(None)
+    picker, pairs = _Picker(writer, of), of.before(of.spec.shape[of.dim])
+    mine = writer.typed(of.spec.dtype, "unsqueeze", of.value, of.dim + 1, shape=_after(of))
+    others = writer.typed(of.spec.dtype, "unsqueeze", of.value, of.dim, shape=of.before("1"))
+    same = writer.typed("b1", "eq.Tensor", others, mine, shape=pairs)
+    counts = writer.typed("i64", "sum.dim_IntList", same, [of.dim + 1], shape=of.spec.shape)
+    most = writer.typed("i64", "amax", counts, [of.dim], True, shape=of.kept)
+    often = writer.typed("b1", "eq.Tensor", counts, most, shape=of.spec.shape)
+    ranks = writer.typed("i64", "where.ScalarOther", often, picker.ranks, of.count, shape=of.spec.shape)
+    picker.at(writer.typed("i64", "amin", ranks, [of.dim], True, shape=of.kept), 2)
+    return writer.nodes
+
+
+def _quantile(writer: NodeWriter) -> list[Node]:
+    """quantile with a number `q`, between two ranks linearly or in the middle."""
+    node, q = writer.node, writer.argument(1, "q")
+    of, between = _elements(writer, writer.argument(2, "dim")), node.kwargs.get("interpolation", "linear")
+    if of is None or node.spec.dtype != "f32" or not isinstance(q, float) or between not in ("linear", "midpoint"):
+        return [node]
+    writer.returns(0)
+    rank = _single(_single(q) * (of.count - 1))
+    low, high = math.floor(rank), math.ceil(rank)
+    picker, shape = _Picker(writer, of), node.spec.shape
+    keep = bool(writer.argument(3, "keepdim", False))
+    nan = writer.typed("b1", "isnan", of.value, shape=of.spec.shape)
+    picked: list[str] = []
+    for one in dict.fromkeys((low, high)):
+        here = writer.typed("b1", "eq.Scalar", picker.ranks, one, shape=of.spec.shape)
+        here = writer.typed("b1", "logical_or", here, nan, shape=of.spec.shape)
+        chosen = writer.typed("f32", "where.ScalarOther", here, of.value, 0, shape=of.spec.shape)
+        picked.append(writer.typed("f32", "sum.dim_IntList", chosen, [of.dim], keep, shape=shape))
+    if low == high:
+        writer.result(0, "alias", picked[0])
+    else:
+        writer.result(0, "lerp.Scalar", *picked, 0.5 if between == "midpoint" else rank - low)
+    return writer.nodes
+
+
+def _single(number: float) -> float:
+    """Returns the number rounded to float32, as PyTorch computes ranks."""
+    return float(unpack("f", pack("f", number))[0])
+
+
+ORDERED: dict[str, Callable[[NodeWriter], list[Node]]] = {
+    "sort": _sort,
+    "argsort": _argsort,
+    "msort": _msort,
+    "topk": _topk,
+    "kthvalue": _kthvalue,
+    **dict.fromkeys(("median", "nanmedian"), _median),
+    "mode": _mode,
+    "quantile": _quantile,
+}
+KEYS = {KEY: order_key}
