@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernel_assistant.agent.prompts import compact_system
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records.transcript import Message
 from kernel_assistant.serving.llama.gguf_header import LANGUAGE_FIELD
@@ -81,7 +80,7 @@ def test_what_is_no_episode_is_named(tmp_path):
 
 
 def test_episodes_and_models_of_an_earlier_language_are_refused(tmp_path):
-    earlier = compact_system("cuda", earlier=True)
+    earlier = "Write CUDA for the graph. Answer: one fenced source that begins with // set: and // launch: lines, or …"
     (tmp_path / "old.jsonl").write_text(json.dumps({"messages": [{"role": "system", "content": earlier}]}) + "\n")
     with pytest.raises(UsageError, match=r"old\.jsonl has kernels in an earlier language"):
         list(sft.episodes([tmp_path / "old.jsonl"]))
@@ -132,6 +131,13 @@ def test_training_ends_by_the_clock_with_a_rate_of_zero_and_a_model(base, file, 
     load_folder(tmp_path / "out")
     status = read_status(tmp_path / "out")
     assert status is not None and (status.state, status.step) == (RunState.ended, steps)
+
+
+def test_the_rate_falls_to_zero_by_the_last_step_if_it_comes_before_the_clock(base, file, source, tmp_path):
+    sft.train(options_of(tmp_path, file, steps=8, seconds=600.0), (source,))
+    lines = [json.loads(line) for line in (tmp_path / "out" / METRICS).read_text().splitlines()]
+    rates = [line["learning_rate"] for line in lines if "learning_rate" in line]
+    assert rates[-1] <= 1e-3 / 8 + 1e-9 and rates == sorted(rates, reverse=True)
 
 
 def test_training_stops_when_somebody_asks(base, file, source, tmp_path):

@@ -75,7 +75,7 @@ def fit(options: TuningArguments, examples: list[Tokens], stage: str, watched: P
         clock = Clock(run, checkpoints.seconds())
         _watched(trainer, run, clock, options.checkpoint_seconds)
         if options.seconds:
-            _by_the_clock(trainer, options.seconds, clock)
+            _by_the_clock(trainer, options.seconds, clock, steps_of(options, len(rows)))
         latest = checkpoints.latest()
         trainer.train(resume_from_checkpoint=str(latest) if latest else None)
         check_finite(trainer.model)
@@ -153,13 +153,13 @@ def _watched(trainer: Any, run: RunControl, clock: Clock, every: float) -> None:
     trainer.add_callback(Watched())
 
 
-def _by_the_clock(trainer: Any, seconds: float, clock: Clock) -> None:
-    """Makes training end after `seconds` of training time; the learning rate falls linearly to zero over this time. For
-    borrowed GPUs, which are available for a limited time."""
+def _by_the_clock(trainer: Any, seconds: float, clock: Clock, steps: int) -> None:
+    """Makes training end after `seconds` of training time or after `steps`, whichever comes first; the learning rate
+    falls linearly to zero by then. For borrowed GPUs, which are available for a limited time."""
     from transformers import TrainerCallback
 
-    def left(_step: int) -> float:
-        return max(0.0, 1 - clock.seconds / seconds)
+    def left(step: int) -> float:
+        return max(0.0, 1 - max(clock.seconds / seconds, step / steps))
 
     class TimeLimit(TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

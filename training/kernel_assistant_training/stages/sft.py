@@ -18,7 +18,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from kernel_assistant.agent.prompts import compact_system
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records.transcript import Message, ToolCall
 from kernel_assistant_training.conversation import Tokens
@@ -26,14 +25,14 @@ from kernel_assistant_training.encoded import drawn, encoded
 from kernel_assistant_training.options.stages import SftArguments
 from kernel_assistant_training.reply import CONTEXT
 from kernel_assistant_training.run_settings import claim_run
-from kernel_assistant_training.source import TARGETS, Source, training_sources
+from kernel_assistant_training.source import Source, training_sources
 from kernel_assistant_training.stages.fine_tuning import asked_of, fit, trainer_of
 from kernel_assistant_training.synth.mistakes import FaultRates
 from kernel_assistant_training.synth.narrow import Narrow
 
 STAGE = "sft"
-#: What models of earlier versions were told.
-_EARLIER = tuple(compact_system(target, earlier=True) for target in TARGETS)
+#: Only the system messages of earlier versions have this.
+_EARLIER = "begins with // set:"
 
 
 def episodes(files: Sequence[Path]) -> Iterator[tuple[list[Message], list[bool]]]:
@@ -48,7 +47,7 @@ def episodes(files: Sequence[Path]) -> Iterator[tuple[list[Message], list[bool]]
                 learned = [bool(one.get("loss", True)) for one in documents]
             except (KeyError, TypeError, ValueError) as error:
                 raise UsageError(f"{file}:{number} is no episode: {error!r}", "see docs/episodes.md") from error
-            if any(message.content in _EARLIER for message in messages[:1]):
+            if any(_EARLIER in message.content for message in messages[:1]):
                 raise UsageError(f"{file} has kernels in an earlier language", "play episodes again: train episodes")
             yield messages, learned
 
@@ -105,6 +104,6 @@ def main(options: SftArguments) -> None:
     narrow, mistakes = Narrow.of(options.only, options.level), FaultRates.of(options.mistakes)
     figures = train(
         options,
-        training_sources(options.compose_share, options.target, narrow, mistakes, traced_share=options.traced_share),
+        training_sources(options.compose_share, options.target, narrow, mistakes, True, options.traced_share),
     )
     sys.stdout.write(json.dumps(figures) + "\n")
