@@ -238,7 +238,8 @@ def _take(writer: NodeWriter) -> list[Node]:
 
 def _frexp(writer: NodeWriter) -> list[Node]:
     """Returns the nodes that replace `frexp`, one for the mantissas and one for the exponents."""
-    writer.returns(None)
+    if not writer.returns(None):
+        return []
     for number, op in enumerate(("ka_mantissa", "ka_exponent")):
         if writer.wants(number):
             writer.result(number, op, writer.node.args[0])

@@ -19,7 +19,7 @@ class NodeWriter:
     def __init__(self, graph: OpGraph, node: Node) -> None:
         self.graph, self.node = graph, node
         self.nodes: list[Node] = []
-        self._results: dict[int, Node] = {}
+        self._results: dict[int, list[Node]] = {}
         taken = {value.name for value in graph.inputs} | {one.name for one in graph.nodes}
         self._names = (name for number in count() if (name := f"{node.name}_{number}") not in taken)
         self.dtype = "f32" if node.spec.dtype in HALVES else node.spec.dtype
@@ -58,23 +58,30 @@ class NodeWriter:
         """Adds a view of `value` with another shape. Returns the operand that names the view."""
         return self.typed(dtype, "view", value, size_operands(shape), shape=shape)
 
-    def returns(self, single: int | None) -> None:
+    def returns(self, single: int | None) -> bool:
         """Says what the node returns: result number `single` alone, as in `median` of everything; with None a tuple, of
-        which `getitem` nodes read results."""
+        which `getitem` nodes read results. Returns whether anything is read. Raises Unsupported if the graph returns
+        the tuple."""
         if single is not None:
-            self._results = {single: self.node}
-            return
-        read = [one for one in self.graph.nodes if one.op == "getitem" and one.args[0] == f"%{self.node.name}"]
-        self._results = {index: one for one in read if isinstance(index := one.args[1], int)}
+            self._results = {single: [self.node]}
+            return True
+        if self.node.name in self.graph.outputs:
+            raise Unsupported("an output that is several tensors")
+        for one in self.graph.nodes:
+            if one.op == "getitem" and one.args[0] == f"%{self.node.name}" and isinstance(one.args[1], int):
+                self._results.setdefault(one.args[1], []).append(one)
+        return bool(self._results)
 
     def wants(self, number: int) -> bool:
         """Whether anything reads result `number`."""
         return number in self._results
 
     def result(self, number: int, op: str, *args: Operand) -> None:
-        """Adds a node `op` that computes result `number`, with the name and spec of the node that returns it."""
-        node = self._results[number]
-        self.nodes.append(Node(name=node.name, op=op, args=args, spec=node.spec))
+        """Adds a node `op` that computes result `number`, with the name and spec of the node that returns it; further
+        nodes that return it become aliases."""
+        first, *others = self._results[number]
+        self.nodes.append(Node(name=first.name, op=op, args=args, spec=first.spec))
+        self.nodes += [Node(name=one.name, op="alias", args=(f"%{first.name}",), spec=one.spec) for one in others]
 
     def end(self, op: str, *args: Operand) -> list[Node]:
         """Returns all nodes, followed by a last node `op`, which has the name and spec of the replaced node."""

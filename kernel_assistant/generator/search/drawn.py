@@ -17,7 +17,7 @@ from kernel_assistant.generator.search.ladders import LADDERS, derived
 from kernel_assistant.generator.search.search import emitted, initial
 from kernel_assistant.generator.search.search_parts import alike, fixed_schedule
 from kernel_assistant.generator.search.search_templates import drawn_template
-from kernel_assistant.generator.search.workload import measure
+from kernel_assistant.generator.search.workload import LoopShape, measure
 from kernel_assistant.records import Candidate, OpGraph
 from kernel_assistant.targets.base import DeviceFacts
 
@@ -41,6 +41,9 @@ _FORMS = {
 #: Draws of a form, one after the other, that cannot be written, before it is left out. Where all are, the first
 #: schedules of a search are taken.
 PATIENCE = 4
+#: Fewest vectors in a part of a row or column, and most partial results that all blocks of a kernel read: beyond
+#: these, a kernel takes seconds.
+FEWEST_VECTORS, MOST_PARTIAL = 32, 1 << 28
 
 
 def drawn(
@@ -83,7 +86,9 @@ def _of_nest(
         form = random.choice(list(failed))
         ladder = LADDERS[target][form]
         schedule = derived(shape, make(target, form, **{name: random.choice(ladder[name]) for name in ladder}))
-        candidate = None if schedule is None or schedule in candidates else emitted(graph, schedule)
+        if schedule is not None and (schedule in candidates or _splits_too_far(shape, schedule)):
+            schedule = None
+        candidate = None if schedule is None else emitted(graph, schedule)
         if schedule is not None and candidate is not None:
             candidates[schedule], failed[form] = candidate, 0
             continue
@@ -93,3 +98,14 @@ def _of_nest(
     return list(candidates.items()) or [
         (schedule, emit(graph, schedule)) for schedule in initial(graph, target, device)[:count]
     ]
+
+
+def _splits_too_far(shape: LoopShape, schedule: Schedule) -> bool:
+    """Whether a schedule cuts rows or columns into more parts than they have work for. Without `join` each block reads
+    the partial results of all parts."""
+    numbers = dict(schedule.params)
+    if schedule.target == "cpu" or "parts" not in numbers:
+        return False
+    parts = numbers["parts"]
+    read = shape.outer * shape.inner * parts * (1 if numbers.get("join") else parts)
+    return parts * shape.vec * FEWEST_VECTORS > shape.reduced or read > MOST_PARTIAL

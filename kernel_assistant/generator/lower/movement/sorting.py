@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from struct import pack, unpack
 
 from kernel_assistant.generator.ir.errors import Unsupported
-from kernel_assistant.generator.ir.expr import Op, TensorExpr, resolve
+from kernel_assistant.generator.ir.expr import Load, Op, TensorExpr, resolve
 from kernel_assistant.generator.ir.sizes import fixed, size_operands
 from kernel_assistant.generator.lower.context import Context
 from kernel_assistant.generator.lower.extremes import SHORT_TYPES, last_key, position
@@ -28,10 +28,19 @@ KEY = "ka_order_key"
 
 def order_key(context: Context) -> TensorExpr:
     """Lowers `ka_order_key(value, dim, descending)`: of two elements along `dim`, the one that PyTorch's stable sort
-    puts first has the smaller key. A NaN counts as the largest value."""
+    puts first has the smaller key. A NaN counts as the largest value. If `descending` is None, equal values have equal
+    keys.
+
+    Raises Unsupported for a value that is not read from memory: computed twice, an element may be rounded differently,
+    and then it comes before itself.
+    """
     value, dim = context.value(context.node.args[0]), context.node.args[1]
     if value.dtype not in SHORT_TYPES or value.dtype == "b1" or not isinstance(dim, int):
         raise Unsupported(f"the order of {value.dtype}")
+    if not isinstance(value.expr, Load):
+        raise Unsupported("the order of values that are not in memory")
+    if context.node.args[2] is None:
+        return context.result(Op("int64_t", "ka_key({0}, 0)", (value.expr,)), value.dims, "i64")
     axes = resolve(value.dims[dim])
     if context.node.args[2]:
         key = Op("int64_t", "-ka_key({0}, {1})", (value.expr, position(axes)))
@@ -74,9 +83,9 @@ def _elements(writer: NodeWriter, dim: Operand) -> _Elements | None:
     if not isinstance(dim, int) or not rank or spec.dtype not in SHORT_TYPES or spec.dtype == "b1":
         return None
     count = fixed(spec.shape[dim % rank])
-    if not count or count > MOST_COMPARED:
+    if not isinstance(count, int) or not 0 < count <= MOST_COMPARED:
         return None
-    return _Elements(value, spec, dim % rank, int(count))
+    return _Elements(value, spec, dim % rank, count)
 
 
 class _Picker:
@@ -84,16 +93,22 @@ class _Picker:
 
     def __init__(self, writer: NodeWriter, elements: _Elements, descending: bool = False) -> None:
         self._writer, self._of = writer, elements
-        self.ranks = self._ranks(descending)
+        keys = writer.typed("i64", KEY, elements.value, elements.dim, descending, shape=elements.spec.shape)
+        #: The rank of each element: how many others come before it.
+        self.ranks = self._counted("lt.Tensor", keys)
 
-    def _ranks(self, descending: bool) -> str:
-        """Adds the rank of each element: how many others come before it."""
+    def equal(self) -> str:
+        """Adds the number of elements that are equal to each element, itself included."""
+        of = self._of
+        return self._counted("eq.Tensor", self._writer.typed("i64", KEY, of.value, of.dim, None, shape=of.spec.shape))
+
+    def _counted(self, compared: str, values: str) -> str:
+        """Adds for each element the number of others whose value compares so with its own."""
         writer, of = self._writer, self._of
-        key = writer.typed("i64", KEY, of.value, of.dim, descending, shape=of.spec.shape)
-        mine = writer.typed("i64", "unsqueeze", key, of.dim + 1, shape=_after(of))
-        others = writer.typed("i64", "unsqueeze", key, of.dim, shape=of.before("1"))
-        comes = writer.typed("b1", "lt.Tensor", others, mine, shape=of.before(of.spec.shape[of.dim]))
-        return writer.typed("i64", "sum.dim_IntList", comes, [of.dim + 1], shape=of.spec.shape)
+        mine = writer.typed("i64", "unsqueeze", values, of.dim + 1, shape=_after(of))
+        others = writer.typed("i64", "unsqueeze", values, of.dim, shape=of.before("1"))
+        true = writer.typed("b1", compared, others, mine, shape=of.before(of.spec.shape[of.dim]))
+        return writer.typed("i64", "sum.dim_IntList", true, [of.dim + 1], shape=of.spec.shape)
 
     def at(self, ranks: Operand, position: int | None) -> None:
         """Ends the replacement of an operator with one result for each row: the value of rank `ranks`, a number or an
@@ -160,16 +175,18 @@ def _sorted(writer: NodeWriter, dim: Operand, descending: bool, single: int | No
     of = _elements(writer, dim)
     if of is None:
         return [writer.node]
-    writer.returns(single)
+    if not writer.returns(single):
+        return []
     _Picker(writer, of, descending).first(of.spec.shape[of.dim])
     return writer.nodes
 
 
 def _topk(writer: NodeWriter) -> list[Node]:
     of = _elements(writer, writer.argument(2, "dim", -1))
-    if of is None:
+    if of is None or not writer.argument(4, "sorted", True):
         return [writer.node]
-    writer.returns(None)
+    if not writer.returns(None):
+        return []
     _Picker(writer, of, bool(writer.argument(3, "largest", True))).first(writer.node.spec.shape[of.dim])
     return writer.nodes
 
@@ -178,7 +195,8 @@ def _kthvalue(writer: NodeWriter) -> list[Node]:
     of, k = _elements(writer, writer.argument(2, "dim", -1)), writer.argument(1, "k")
     if of is None or not isinstance(k, int):
         return [writer.node]
-    writer.returns(None)
+    if not writer.returns(None):
+        return []
     _Picker(writer, of).at(k - 1, 3)
     return writer.nodes
 
@@ -189,7 +207,8 @@ def _median(writer: NodeWriter) -> list[Node]:
     of = _elements(writer, None if every else writer.argument(1, "dim"))
     if of is None:
         return [writer.node]
-    writer.returns(0 if every else None)
+    if not writer.returns(0 if every else None):
+        return []
     picker, wanted = _Picker(writer, of), (of.count - 1) // 2
     rank: Operand = wanted
     if of.floating:
@@ -212,12 +231,10 @@ def _mode(writer: NodeWriter) -> list[Node]:
     of = _elements(writer, writer.argument(1, "dim", -1))
     if of is None:
         return [writer.node]
-    writer.returns(None)
-    picker, pairs = _Picker(writer, of), of.before(of.spec.shape[of.dim])
-    mine = writer.typed(of.spec.dtype, "unsqueeze", of.value, of.dim + 1, shape=_after(of))
-    others = writer.typed(of.spec.dtype, "unsqueeze", of.value, of.dim, shape=of.before("1"))
-    same = writer.typed("b1", "eq.Tensor", others, mine, shape=pairs)
-    counts = writer.typed("i64", "sum.dim_IntList", same, [of.dim + 1], shape=of.spec.shape)
+    if not writer.returns(None):
+        return []
+    picker = _Picker(writer, of)
+    counts = picker.equal()
     most = writer.typed("i64", "amax", counts, [of.dim], True, shape=of.kept)
     often = writer.typed("b1", "eq.Tensor", counts, most, shape=of.spec.shape)
     ranks = writer.typed("i64", "where.ScalarOther", often, picker.ranks, of.count, shape=of.spec.shape)
@@ -232,21 +249,19 @@ def _quantile(writer: NodeWriter) -> list[Node]:
     if of is None or node.spec.dtype != "f32" or not isinstance(q, float) or between not in ("linear", "midpoint"):
         return [node]
     writer.returns(0)
-    rank = _single(_single(q) * (of.count - 1))
+    rank = _single(_single(q) * (int(of.count) - 1))
     low, high = math.floor(rank), math.ceil(rank)
     picker, shape = _Picker(writer, of), node.spec.shape
     keep = bool(writer.argument(3, "keepdim", False))
     nan = writer.typed("b1", "isnan", of.value, shape=of.spec.shape)
     picked: list[str] = []
-    for one in dict.fromkeys((low, high)):
+    for one in (low, high):
         here = writer.typed("b1", "eq.Scalar", picker.ranks, one, shape=of.spec.shape)
         here = writer.typed("b1", "logical_or", here, nan, shape=of.spec.shape)
         chosen = writer.typed("f32", "where.ScalarOther", here, of.value, 0, shape=of.spec.shape)
         picked.append(writer.typed("f32", "sum.dim_IntList", chosen, [of.dim], keep, shape=shape))
-    if low == high:
-        writer.result(0, "alias", picked[0])
-    else:
-        writer.result(0, "lerp.Scalar", *picked, 0.5 if between == "midpoint" else rank - low)
+    # Of infinities, the same number twice is NaN, as in PyTorch.
+    writer.result(0, "lerp.Scalar", *picked, 0.5 if between == "midpoint" and low < high else rank - low)
     return writer.nodes
 
 
