@@ -42,11 +42,11 @@ class RemoteJob(Record, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class RemoteSubmission:
-    """A job that was submitted to a remote machine: `box` is the connected machine, `away` the job, and `answer` the
+    """A job that was submitted to a remote machine: `machine` is the connected machine, `job` the job, and `answer` the
     reply of the remote session host: `{"job", "joined", "resumed", "ahead"}`."""
 
-    box: RemoteMachine
-    away: RemoteJob
+    machine: RemoteMachine
+    job: RemoteJob
     answer: dict[str, Any]
 
 

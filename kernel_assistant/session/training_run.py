@@ -92,7 +92,7 @@ def read_status(run: Path) -> RunStatus | None:
     return status
 
 
-def wish_of(run: Path) -> TrainingCommand:
+def command_of(run: Path) -> TrainingCommand:
     """Returns the current command for the run; `go_on` if there is none."""
     try:
         return TrainingCommand((run / CONTROL).read_text(encoding="utf-8").strip())

@@ -16,8 +16,8 @@ from kernel_assistant.session.training_run import (
     RunState,
     TrainingCommand,
     ask,
+    command_of,
     read_status,
-    wish_of,
 )
 from kernel_assistant_training import run_control
 from kernel_assistant_training.interrupts import Interrupted
@@ -101,11 +101,11 @@ def test_a_run_whose_process_is_gone_has_died(tmp_path):
     assert state_of(tmp_path) == (RunState.died, 7, "")
 
 
-def test_files_that_cannot_be_read_are_no_status_and_no_wish(tmp_path):
+def test_files_that_cannot_be_read_are_no_status_and_no_command(tmp_path):
     (tmp_path / STATUS).write_text("{")
     (tmp_path / CONTROL).write_text("dance")
     assert read_status(tmp_path) is None
-    assert wish_of(tmp_path) is TrainingCommand.go_on
+    assert command_of(tmp_path) is TrainingCommand.go_on
 
 
 def test_a_signal_lets_the_step_end_and_a_second_or_a_minute_does_not(tmp_path, monkeypatch):

@@ -164,7 +164,7 @@ def test_classes_of_libraries_that_a_scan_kept_are_listed_with_their_rank(projec
     keep_scan(root, own, kept, scanned("Unused", 0.5, **where, folder=""))
     found = project.read()
     assert names(found) == ["model.py:Gate", "vendor/layers.py:Vendored", "layers/norm.py:Norm"]
-    assert found[1].rank.place == 2 and found[1].spec == f"{library}:Vendored"
+    assert found[1].rank.position == 2 and found[1].spec == f"{library}:Vendored"
     keep_scan(tmp_path / "elsewhere", kept)
     assert names(project.read()) == names(found)
     keep_scan(root, own)

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from kernel_assistant.errors import StoreError, boundary
-from kernel_assistant.session.training_run import METRICS, RunState, TrainingCommand, ask, wish_of, write_status
+from kernel_assistant.session.training_run import METRICS, RunState, TrainingCommand, ask, command_of, write_status
 from kernel_assistant_training.interrupts import Interrupted, SignalHandling, raised
 from kernel_assistant_training.tracking.events import Events, wanted
 
@@ -104,7 +104,7 @@ class RunControl:
         if time.monotonic() - self._written > SAY_EVERY_S:
             self._say(RunState.running)
         self._checked = time.monotonic()
-        command = wish_of(self._run)
+        command = command_of(self._run)
         if command is TrainingCommand.pause:
             command = self._wait(sleep)
         self._stopped |= command is TrainingCommand.stop
@@ -124,7 +124,7 @@ class RunControl:
     def _wait(self, sleep: Callable[[float], None]) -> TrainingCommand:
         began = time.monotonic()
         self._say(RunState.paused)
-        while (command := wish_of(self._run)) is TrainingCommand.pause and not self._stopped:
+        while (command := command_of(self._run)) is TrainingCommand.pause and not self._stopped:
             sleep(LOOK_EVERY_S / 2)
         self.paused_s += time.monotonic() - began
         self._say(RunState.running)

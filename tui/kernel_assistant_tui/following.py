@@ -217,9 +217,9 @@ class JobFollower:
         return self.follow(row, show=True)
 
     def _follow_away(self, sent: RemoteSubmission, *, show: bool) -> OpenJob:
-        job = self.jobs.open_away(sent.away)
+        job = self.jobs.open_remote(sent.job)
         self._submissions[job.key] = sent
-        return self._follow(job, sent.box.client, sent.away.number, show=show)
+        return self._follow(job, sent.machine.client, sent.job.number, show=show)
 
     async def _follow_remote_jobs(self) -> None:
         """Follow the jobs that an earlier session or an editor has started on the remote machine of the settings."""
@@ -256,7 +256,7 @@ class JobFollower:
 
     async def _bring_back(self, key: str) -> None:
         sent, settings = self._submissions.pop(key), self._screen.work.settings
-        self.jobs.brought(key, await in_thread(lambda: bring_back(sent.box, sent.away, settings)))
+        self.jobs.brought(key, await in_thread(lambda: bring_back(sent.machine, sent.job, settings)))
         self._screen.show_job()
         await self.look()
 

@@ -20,12 +20,12 @@ from kernel_assistant_tui.view.search_view import SearchView
 
 @dataclass(frozen=True)
 class OpenJob:
-    """A job that is open in a tab. `key` is its number, or MACHINE:NUMBER on a remote machine; `place` is its file and
-    class; `view` is its state. `number` is its number in the local store, "" while it runs on a remote machine.
+    """A job that is open in a tab. `key` is its number, or MACHINE:NUMBER on a remote machine; `selection` is its file
+    and class; `view` is its state. `number` is its number in the local store, "" while it runs on a remote machine.
     `followed` says whether a thread receives its events."""
 
     key: str
-    place: FileSelection
+    selection: FileSelection
     kind: JobKind
     view: SearchView
     number: str = ""
@@ -52,7 +52,7 @@ class OpenJob:
     def label(self) -> str:
         kind = "" if self.kind is JobKind.optimize else f"{self.kind.value} "
         mark = " (interrupted)" if self.interrupted else ""
-        return f"{self.key} {kind}{self.place.class_name}{mark}"
+        return f"{self.key} {kind}{self.selection.class_name}{mark}"
 
 
 @dataclass
@@ -78,7 +78,7 @@ class OpenJobs:
             row.id, OpenJob(row.id, selection, row.options.kind, view or SearchView(job=row.id), row.id)
         )
 
-    def open_away(self, remote_job: RemoteJob) -> OpenJob:
+    def open_remote(self, remote_job: RemoteJob) -> OpenJob:
         """Open a job that runs on a remote machine."""
         selection = FileSelection(Path(remote_job.path), remote_job.class_name)
         return self._jobs.setdefault(

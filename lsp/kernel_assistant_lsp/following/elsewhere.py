@@ -24,8 +24,8 @@ async def start_there(context: Context, task: KernelTask, options: JobOptions, s
     """Submits a job to the remote machine and follows it. Returns the host's answer (see `start`), with
     "MACHINE:NUMBER" as the `job`. Raises the exceptions of the remote host, and MissingError if ssh fails."""
     sent = await in_thread(lambda: send(task, options, settings))
-    _follow(context, sent.box, sent.away, settings)
-    return {**sent.answer, "job": sent.away.job}
+    _follow(context, sent.machine, sent.job, settings)
+    return {**sent.answer, "job": sent.job.job}
 
 
 async def follow_again(context: Context) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernel_assistant.session.training_run import RunState, TrainingCommand, read_status, wish_of, write_status
+from kernel_assistant.session.training_run import RunState, TrainingCommand, command_of, read_status, write_status
 from kernel_assistant.session.training_stages import clock
 from kernel_assistant_tui.runs.find import newest_runs
 from kernel_assistant_tui.runs.pipeline import is_pipeline, log_lines, metrics_of, read_stages
@@ -85,7 +85,7 @@ async def test_a_run_is_watched_stage_by_stage_and_asked_as_a_whole(run, monkeyp
         await until(pilot, lambda: "synth: no figures;" in app.shown and "last words" in app.shown)
         await press(pilot, "t", "t", sees="pretrain figure  2.5")
         await press(pilot, "z", sees="asked to pause")
-        assert wish_of(run) is TrainingCommand.pause and wish_of(run / "04-ppo-single") is TrainingCommand.go_on
+        assert command_of(run) is TrainingCommand.pause and command_of(run / "04-ppo-single") is TrainingCommand.go_on
         write_status(run, "ppo-single", RunState.failed, 7, "stage ppo-single failed (exit code 4)")
         await until(pilot, "exit code 4")
 

@@ -14,8 +14,8 @@ from kernel_assistant.session.training_run import (
     RunState,
     TrainingCommand,
     ask,
+    command_of,
     read_status,
-    wish_of,
     write_status,
 )
 from kernel_assistant.session.training_stages import FIRST, is_share
@@ -113,7 +113,7 @@ async def test_without_a_run_and_without_a_status_it_says_so(tmp_path):
         await until(pilot, "loss  2.5")
         assert NO_STATUS in app.shown
         await pilot.press("z", "j", "j")
-        assert wish_of(tmp_path) is TrainingCommand.go_on and not (tmp_path / CONTROL).exists()
+        assert command_of(tmp_path) is TrainingCommand.go_on and not (tmp_path / CONTROL).exists()
         assert app.notes == ["no run is going on here"] * 2 + [NO_STATUS] * 3
 
 
@@ -150,7 +150,7 @@ async def test_a_loop_is_paused_goes_on_and_is_stopped(tmp_path, monkeypatch):
             assert len(steps) == before
             await press(pilot, "z", sees=lambda: len(steps) > before + 3 and "running" in app.shown)
             await pilot.press("j")
-            assert wish_of(run_folder) is TrainingCommand.go_on and "the same key again" in app.notes[-1]
+            assert command_of(run_folder) is TrainingCommand.go_on and "the same key again" in app.notes[-1]
             await press(pilot, "j", sees="stopped")
     finally:
         ask(run_folder, TrainingCommand.stop)

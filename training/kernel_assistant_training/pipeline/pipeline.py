@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 
 from kernel_assistant.errors import InternalError
-from kernel_assistant.session.training_run import METRICS, RunState, TrainingCommand, ask, wish_of, write_status
+from kernel_assistant.session.training_run import METRICS, RunState, TrainingCommand, ask, command_of, write_status
 from kernel_assistant.session.training_stages import LOG, StageDone, StageProgress, clock
 from kernel_assistant_training.interrupts import SignalHandling
 from kernel_assistant_training.pipeline.board import Board, BoardRow
@@ -77,7 +77,7 @@ class Pipeline:
         """Runs stage number `index`. Returns `StopCause.itself` if the next stage may begin, else why the run must
         stop. Raises StageFailed."""
         run, folder = self._run, self._run.folder(index)
-        if self.signals or wish_of(run.path) is TrainingCommand.stop:
+        if self.signals or command_of(run.path) is TrainingCommand.stop:
             return StopCause.interrupted if self.signals else StopCause.asked
         before = run.progress(index) or StageProgress()
         words = command(run, index, before.seconds, self._name)

@@ -15,7 +15,7 @@ from enum import Enum
 from pathlib import Path
 
 from kernel_assistant.errors import StoreError, boundary
-from kernel_assistant.session.training_run import RunState, TrainingCommand, ask, read_status, wish_of
+from kernel_assistant.session.training_run import RunState, TrainingCommand, ask, command_of, read_status
 
 #: Seconds between two checks, and between repeats of a command: a stage ignores commands from before it started.
 TICK_S, REPEAT_S = 0.25, 1.0
@@ -72,7 +72,7 @@ def wait(
         while True:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(TICK_S)
-            now, status, wanted = time.monotonic(), read_status(stage), wish_of(run)
+            now, status, wanted = time.monotonic(), read_status(stage), command_of(run)
             over = observe(now - observed, status is not None and status.state is RunState.paused)
             observed = now
             if process.returncode is not None:

@@ -17,7 +17,7 @@ from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.search.search import initial, neighbours
 from kernel_assistant.records import Candidate, OpGraph, Tier
-from kernel_assistant.session.training_run import TrainingCommand, wish_of
+from kernel_assistant.session.training_run import TrainingCommand, command_of
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant_training.episodes.lines import EpisodeFile
 from kernel_assistant_training.evaluation.options import WorkerOptions
@@ -80,7 +80,7 @@ class Labeller(EvaluationWorkers):
     def _goes_on(self, until: float) -> bool:
         """Returns whether to continue: False after the time `until` (of `time.monotonic`) or if a stop is requested.
         Waits during a pause."""
-        while (command := wish_of(self._folder)) is TrainingCommand.pause:
+        while (command := command_of(self._folder)) is TrainingCommand.pause:
             time.sleep(LOOK_SECONDS)
         return command is not TrainingCommand.stop and time.monotonic() < until
 

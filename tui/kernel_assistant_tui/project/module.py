@@ -11,10 +11,10 @@ from kernel_assistant.session.reporting.class_state import ClassState
 
 @dataclass(frozen=True)
 class Rank:
-    """The result of a scan for a class: its position in the scan's ranking (`place`, from 1), and its share of the
+    """The result of a scan for a class: its position in the scan's ranking (`position`, from 1), and its share of the
     program's time (0 to 1)."""
 
-    place: int
+    position: int
     share: float
 
 
@@ -43,7 +43,7 @@ class Module:
 def ordered(modules: Iterable[Module]) -> tuple[Module, ...]:
     """Sorts the classes by their rank in the scan; classes that it has not ranked come last, by file and line."""
     last = 1 << 30
-    return tuple(sorted(modules, key=lambda one: (one.rank.place if one.rank else last, one.where, one.line)))
+    return tuple(sorted(modules, key=lambda one: (one.rank.position if one.rank else last, one.where, one.line)))
 
 
 def matching(modules: Iterable[Module], words: str) -> tuple[Module, ...]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_assistant.session.training_run import RunStatus, TrainingCommand, read_status, wish_of
+from kernel_assistant.session.training_run import RunStatus, TrainingCommand, command_of, read_status
 from kernel_assistant_tui.runs.metrics import MetricsTail, Stage
 from kernel_assistant_tui.runs.pipeline import StageState, log_lines, metrics_of, read_stages
 
@@ -15,13 +15,13 @@ _REPORT = "report.md"
 
 @dataclass(frozen=True)
 class RunSnapshot:
-    """One reading of a training run. `wish` is the last command that a user gave the run. `stages` are the stages of a
+    """One reading of a training run. `command` is the user's last command to the run. `stages` are the stages of a
     recipe, () for a run of one stage; `curves` and `log` belong to the stage `chosen`. `log` is read only if the stage
     has no curves. `trouble` is the error of reading the curves, or "". `fresh` says whether the curves have changed
     since the previous reading, `report` whether there is a report.md."""
 
     status: RunStatus | None
-    wish: TrainingCommand
+    command: TrainingCommand
     stages: tuple[StageState, ...]
     chosen: str
     curves: tuple[Stage, ...]
@@ -50,13 +50,13 @@ class RunReader:
         curves, trouble, fresh = self._curves(folder) if folder is not None else ((), "", False)
         log = () if curves else tuple(log_lines(at.folder))
         report = (self.run / _REPORT).is_file()
-        return RunSnapshot(status, wish_of(self.run), stages, at.name, curves, log, trouble, fresh, report)
+        return RunSnapshot(status, command_of(self.run), stages, at.name, curves, log, trouble, fresh, report)
 
     def _single(self, status: RunStatus | None, wanted: str) -> RunSnapshot:
         curves, trouble, fresh = self._curves(self.run)
         names = [one.name for one in curves]
         chosen = wanted if wanted in names else names[-1] if names else ""
-        return RunSnapshot(status, wish_of(self.run), (), chosen, curves, (), trouble, fresh)
+        return RunSnapshot(status, command_of(self.run), (), chosen, curves, (), trouble, fresh)
 
     def _curves(self, folder: Path) -> tuple[tuple[Stage, ...], str, bool]:
         """Returns (curves, error or "", whether the curves have changed). The curves are copies, which can be drawn

@@ -117,7 +117,8 @@ class ActingScreen(Screen[None]):
         if job is None or self.pane == "modules":
             return chosen
         return next(
-            (one for one in self.query_one(Modules).all if one.key == (job.place.path, job.place.class_name)), chosen
+            (one for one in self.query_one(Modules).all if one.key == (job.selection.path, job.selection.class_name)),
+            chosen,
         )
 
     def say(self, words: str, *, severity: str = "information") -> None:

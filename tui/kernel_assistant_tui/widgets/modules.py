@@ -34,7 +34,7 @@ class ModuleRows(Rows[Module]):
         mark, style = _mark(item)
         figure = said(item.state) + ("~" if item.state.stale else "")
         right = f" {figure}" if figure else ""
-        rank = f"{item.rank.place:>2} " if item.rank is not None else ""
+        rank = f"{item.rank.position:>2} " if item.rank is not None else ""
         share = f" {item.rank.share:>4.0%}" if item.rank is not None else ""
         left = width - cell_len(right) - 2 - len(rank)
         text = set_cell_size(item.name, min(max(cell_len(item.name), min(self._longest, _MOST_NAME)), left))

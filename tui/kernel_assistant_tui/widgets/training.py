@@ -86,7 +86,7 @@ class Training(Vertical, can_focus=True):
         if self._can_ask():
             self._ask(
                 TrainingCommand.go_on
-                if self._seen is not None and self._seen.wish is TrainingCommand.pause
+                if self._seen is not None and self._seen.command is TrainingCommand.pause
                 else TrainingCommand.pause
             )
 
@@ -160,7 +160,7 @@ class Training(Vertical, can_focus=True):
             self._say(error.cause)
             return
         if self._seen is not None:
-            self._seen = replace(self._seen, wish=command)
+            self._seen = replace(self._seen, command=command)
         self._draw()
 
     def _say(self, words: str) -> None:
@@ -196,7 +196,7 @@ class Training(Vertical, can_focus=True):
     def _head(self, run: Path, seen: RunSnapshot) -> Content:
         dot = glyph(" · ", " - ")
         parts: list[Content | str | tuple[str, str]] = [(clean(run.name), "bold $text-primary")]
-        status, command = seen.status, seen.wish
+        status, command = seen.status, seen.command
         if status is None:
             parts.append((dot + NO_STATUS, "$text 60%"))
         else:
