@@ -12,16 +12,14 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from bench.held_out_tasks import HeldOutTask, written
-from kernel_assistant.agent.prompts import compact_system
 from kernel_assistant.config import Settings
 from kernel_assistant.policy.client import Request
-from kernel_assistant.policy.connect import ModelConnection, connect
+from kernel_assistant.policy.connect import ModelConnection, connect, require_language
 from kernel_assistant.policy.embedded import FirstReplyCache, temperature_for
 from kernel_assistant.records.canonical import canonical
 from kernel_assistant.records.codec import Record
 from kernel_assistant.records.transcript import Message
 from kernel_assistant.serving.convert_run import derived_folder
-from kernel_assistant.serving.language import is_earlier
 from kernel_assistant.serving.llama.llama import SLOTS
 from kernel_assistant.serving.registry import ModelKind, find
 from kernel_assistant_training.lessons.lesson import fence
@@ -67,10 +65,10 @@ def engine(model: str, kind: str, target: str, settings: Settings) -> AnswerEngi
         return AnswerEngine(partial(_generated, target))
     entry = find(model, settings)
     if entry.kind is ModelKind.endpoint:
-        return AnswerEngine(partial(_asked, connect(settings, model, ""), AT_ONCE, False))
+        return AnswerEngine(partial(_asked, connect(settings, model, ""), AT_ONCE))
+    require_language(entry)
     if kind == "llama.cpp":
-        earlier = is_earlier(Path(entry.where))
-        return AnswerEngine(partial(_asked, ModelConnection(None, 0, True, model, settings), SLOTS, earlier))
+        return AnswerEngine(partial(_asked, ModelConnection(None, 0, True, model, settings), SLOTS))
     where = Path(entry.where)
     return AnswerEngine(partial(_decoded, where if where.is_dir() else derived_folder(where, settings)), 1 << 20)
 
@@ -85,16 +83,13 @@ def _generated(target: str, tasks: Sequence[HeldOutTask], count: int) -> Generat
     return answers, 0.0
 
 
-def _asked(
-    connection: ModelConnection, at_once: int, earlier: bool, tasks: Sequence[HeldOutTask], count: int
-) -> Generated:
-    """Answers of an endpoint or of llama.cpp, as `optimize` gets them; `earlier`: the model writes kernels in the
-    language of earlier versions."""
+def _asked(connection: ModelConnection, at_once: int, tasks: Sequence[HeldOutTask], count: int) -> Generated:
+    """Answers of an endpoint or of llama.cpp, as `optimize` gets them."""
 
     def ask(task: HeldOutTask) -> list[Message]:
         own, replies = replace(connection, first=FirstReplyCache()), list[Message]()
         for number in range(count):
-            request = Request(_prompt(task, earlier), max_tokens=MOST_REPLY)
+            request = Request(task.prompt, max_tokens=MOST_REPLY)
             request = replace(request, temperature=temperature_for(request, number))
             with closing(own.client(number)) as client:
                 replies.append(client.complete(request, lambda: False))
@@ -105,14 +100,6 @@ def _asked(
         made = list(pool.map(ask, tasks))
     rate = sum(one.usage.completion_tokens for replies in made for one in replies) / (time.monotonic() - began)
     return [[_answer(one) for one in replies] for replies in made], rate
-
-
-def _prompt(task: HeldOutTask, earlier: bool) -> tuple[Message, ...]:
-    if not earlier:
-        return task.prompt
-    system, *rest = task.prompt
-    told = {compact_system(target): compact_system(target, earlier=True) for target in ("cpu", "cuda")}
-    return (Message(role="system", content=told[system.content]), *rest)
 
 
 def _answer(reply: Message) -> Answer:

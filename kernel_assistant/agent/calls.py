@@ -64,7 +64,7 @@ def source_of(reply: str) -> str | None:
 
 def plan_of(reply: str) -> str | None:
     """Returns the rest of the first line of a reply that begins with `plan:`; None if there is no such line. The text
-    is a schedule, or constants for an earlier source; it is not a launch plan."""
+    is a schedule, not a launch plan."""
     match = _PLAN.search(reply)
     return match[1] if match else None
 

@@ -81,25 +81,9 @@ def candidate_from(files: dict[str, str], graph: OpGraph, target: str, task: Can
         raise DirectiveError(str(error), units[0]) from error
 
 
-def constants_line(constants: dict[str, int]) -> str:
-    return "// set: " + " ".join(f"{name}={value}" for name, value in constants.items())
-
-
 def read_constants(text: str) -> dict[str, int]:
     """Returns the pairs `NAME=INT` in a line; other words are ignored."""
     return {name: int(value) for name, value in re.findall(r"\b([A-Za-z_]\w*)=(-?\d+)\b", text)}
-
-
-def with_constants(source: str, changes: dict[str, int]) -> str:
-    """Returns the source with `changes` in its first `set` line or, if it has no `set` line, with a new one at the top.
-    The numbers of the other lines do not change for compilers."""
-    lines = source.split("\n")
-    for number, line in enumerate(lines):
-        match = _DIRECTIVE.match(line)
-        if match and match[1] == "set":
-            lines[number] = constants_line({**read_constants(match[2]), **changes})
-            return "\n".join(lines)
-    return "\n".join([constants_line(changes), _FIRST, *lines])
 
 
 def _read(

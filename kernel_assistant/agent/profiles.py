@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from kernel_assistant.agent.calls import calls_of, code_of, plan_of, source_of, with_calls
-from kernel_assistant.agent.directives import UNITS, DirectiveError, candidate_from, read_constants, with_constants
+from kernel_assistant.agent.directives import UNITS, DirectiveError, candidate_from
 from kernel_assistant.agent.guidance import Guidance
 from kernel_assistant.agent.prompts import compact_system, compact_task, full_system, full_task
 from kernel_assistant.agent.replies.parsed import ParsedCall
@@ -111,8 +111,7 @@ class CompactProfile:
     Old messages are never shortened. Graph and sources use names for sizes and constants (`records/canonical.py`).
 
     Once a source of the model was correct, a line `plan:` in a reply selects another schedule, for which the generator
-    writes the source. With `earlier`, the model writes kernels in the syntax of older releases of this tool; then a
-    `plan:` line changes constants of a `set` line instead.
+    writes the source.
     """
 
     name, compacts = "compact", False
@@ -120,16 +119,15 @@ class CompactProfile:
     patience, example = 3, ""
     schemas: tuple[dict[str, Any], ...] = ()
 
-    def __init__(self, workspace: Workspace, target: str, graph: OpGraph, *, earlier: bool = False) -> None:
-        """`earlier` means that the model writes kernels in the syntax of older releases of this tool. The reply's
-        source is written to `workspace`."""
-        self._workspace, self._target, self._earlier = workspace, target, earlier
+    def __init__(self, workspace: Workspace, target: str, graph: OpGraph) -> None:
+        """The reply's source is written to `workspace`."""
+        self._workspace, self._target = workspace, target
         self._planned = self._was_right = False
         self._task = canonical(graph)
         self._file = "kernel" + UNITS[target][0]
 
     def opening(self, view: EpisodeView, *, short: bool = False) -> tuple[Message, ...]:
-        system = Message(role="system", content=compact_system(view.target, earlier=self._earlier))
+        system = Message(role="system", content=compact_system(view.target))
         task = compact_task(self._task, view.graph.dims, view.device.arch, view.baseline)
         return system, Message(role="user", content=task)
 
@@ -142,7 +140,7 @@ class CompactProfile:
             return reply, calls[:1]
         try:
             self._workspace.write(self._file, self._source(code, plan or ""))
-            self._planned = code is None and not self._earlier
+            self._planned = code is None
         except (PathRefused, Unsupported, ValueError) as error:
             return reply, [ParsedCall("evaluate", "evaluate", "{}", problem=f"plan {error}"[:MAX_COMPACT])]
         return reply, [ParsedCall("evaluate", "evaluate", "{}")]
@@ -150,9 +148,6 @@ class CompactProfile:
     def _source(self, code: str | None, plan: str) -> str:
         """Returns the source of a reply: its `code`, or the source that the generator writes for its `plan`, a
         schedule. Raises Unsupported for a schedule that cannot be used, and PathRefused."""
-        if self._earlier:
-            source = self._workspace.read(self._file) if code is None else code
-            return with_constants(source, read_constants(plan)) if plan else source
         if code is not None:
             return code
         if not self._was_right:

@@ -24,12 +24,6 @@ SIGNATURE = {
 }
 GEOMETRY = {"cuda": " grid=B block=BLOCK shared=0", "cpu": ""}
 
-#: What models were told that write `ka/` headers and `set` lines, the shipped one among them.
-EARLIER_COMPACT = (
-    "Write {language} for the graph. Answer: one fenced source that begins with // set: and // launch: lines, or a "
-    "line plan: NAME=INT that changes constants. At the end: {call}"
-)
-
 FULL = """You make one PyTorch module faster with {language} that you write. Only what is measured counts: a candidate
 is compiled, run on several inputs and sizes against a float64 reference, and timed beside eager PyTorch and
 torch.compile. The fastest verified candidate of the whole work is the result, so try things, and keep what works in
@@ -91,12 +85,9 @@ def full_task(task: KernelTask, view: EpisodeView) -> str:
     )
 
 
-def compact_system(target: str, *, earlier: bool = False) -> str:
-    """Returns the system message of the compact profile. `earlier` is for a model that writes kernels in the syntax of
-    older releases of this tool."""
-    return (EARLIER_COMPACT if earlier else COMPACT).format(
-        language={"cuda": "CUDA", "cpu": "C++"}[target], call=write_call("finish", "{}")
-    )
+def compact_system(target: str) -> str:
+    """Returns the system message of the compact profile."""
+    return COMPACT.format(language={"cuda": "CUDA", "cpu": "C++"}[target], call=write_call("finish", "{}"))
 
 
 def compact_task(task: Canonical, dims: Mapping[str, int], arch: str, baseline: Baseline) -> str:

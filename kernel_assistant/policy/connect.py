@@ -14,7 +14,6 @@ from kernel_assistant.policy.chat_failures import failure_of
 from kernel_assistant.policy.chat_tokens import ASK_SECONDS, TokenClient, beside, takes_tokens
 from kernel_assistant.policy.client import ModelClient
 from kernel_assistant.policy.embedded import EmbeddedClient, FirstReplyCache
-from kernel_assistant.serving import registry
 from kernel_assistant.serving.endpoint import Endpoint, endpoint_for, local_engine
 from kernel_assistant.serving.language import is_earlier
 from kernel_assistant.serving.llama import llama
@@ -30,8 +29,7 @@ class ModelConnection:
     """Makes clients for one model, which the user named as `word`; each conversation has its own client, with its own
     seed. Without an `endpoint`, the model runs in a llama.cpp process of ours. `compact` selects the compact prompts
     and tools for small models. `turns` is the most replies of a conversation, 0 for any number. With `tokens`, prompts
-    are sent as token ids. `earlier`: the model writes kernels in the syntax of older releases of this tool. `first`
-    caches the first replies of a model that runs in our process."""
+    are sent as token ids. `first` caches the first replies of a model that runs in our process."""
 
     endpoint: Endpoint | None
     context_tokens: int
@@ -40,7 +38,6 @@ class ModelConnection:
     settings: Settings
     turns: int = 0
     tokens: bool = False
-    earlier: bool = False
     first: FirstReplyCache = field(default_factory=FirstReplyCache)
 
     @property
@@ -72,10 +69,11 @@ def connect(settings: Settings, endpoint: str, model: str) -> ModelConnection:
     """
     word = endpoint or model
     entry = find(word, settings)
-    earlier = entry.compact and _is_earlier(entry)
+    if entry.compact:
+        require_language(entry)
     if entry.kind is ModelKind.gguf and entry.compact and running(settings) is None:
         llama.check_installed()
-        return ModelConnection(None, 0, True, word, settings, entry.turns, earlier=earlier)
+        return ModelConnection(None, 0, True, word, settings, entry.turns)
     configured = endpoint_for(settings, word)
     # A bare URL says nothing of the model there, and its key is in a variable.
     bare = entry.kind is ModelKind.endpoint and not entry.remote_name
@@ -83,20 +81,16 @@ def connect(settings: Settings, endpoint: str, model: str) -> ModelConnection:
     name, context = _served(configured.url, key, model if endpoint else "", configured.model if not bare else "")
     resolved = Endpoint(configured.url, key, name, configured.engine, configured.compact)
     tokens = configured.compact and takes_tokens(configured.url, key, name)
-    return ModelConnection(resolved, context, configured.compact, word, settings, entry.turns, tokens, earlier)
+    return ModelConnection(resolved, context, configured.compact, word, settings, entry.turns, tokens)
 
 
-def _is_earlier(entry: ModelEntry) -> bool:
-    """Whether a model writes kernels in the syntax of older releases of this tool, as the shipped model may. Raises
-    UsageError if a model other than the shipped one does so."""
-    if entry.kind not in (ModelKind.gguf, ModelKind.folder) or not is_earlier(Path(entry.where)):
-        return False
-    if entry.where != str(registry.SHIPPED):
+def require_language(entry: ModelEntry) -> None:
+    """Raises UsageError if a model writes kernels in the syntax of an older release of this tool."""
+    if entry.kind in (ModelKind.gguf, ModelKind.folder) and is_earlier(Path(entry.where)):
         raise UsageError(
             f"model {entry.name} writes kernels in the language of an earlier version",
             "train it again: kernel-assistant train; or use the shipped model: kernel-assistant models use shipped",
         )
-    return True
 
 
 def _comes_back(endpoint: Endpoint, settings: Settings) -> bool:

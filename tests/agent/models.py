@@ -90,7 +90,6 @@ def model(
     lines: Iterable[Line] | ModelClient,
     *,
     compact: bool = False,
-    earlier: bool = False,
     limits: ConversationLimits | None = None,
     guidance: Guidance | None = None,
     steering: Sequence[str] = (),
@@ -100,9 +99,7 @@ def model(
     """A policy whose model replies with `lines`, or with the replies of another client."""
     world = world_of(environment, folder)
     full = FullProfile(environment.task, guidance or Guidance())
-    profile = (
-        CompactProfile(world.workspace, environment.device.target, world.graph, earlier=earlier) if compact else full
-    )
+    profile = CompactProfile(world.workspace, environment.device.target, world.graph) if compact else full
     client = lines if hasattr(lines, "complete") else ScriptedClient(lines)
     return ModelPolicy(client, profile, world, limits or ConversationLimits(), emit, steering, bill=bill)
 

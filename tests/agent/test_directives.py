@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernel_assistant.agent.binding import bound, unbound
-from kernel_assistant.agent.directives import DirectiveError, candidate_from, with_constants
+from kernel_assistant.agent.directives import DirectiveError, candidate_from
 from kernel_assistant.environment.screens.screen import screen
 from kernel_assistant.records import Node, OpGraph, TensorSpec
 from kernel_assistant.records.canonical import Canonical, canonical
@@ -48,17 +48,9 @@ def test_constants_are_put_in_place_and_the_sources_are_a_workspace_again():
     assert candidate_from(found.sources, GRAPH, "cuda") == found
 
 
-def test_constants_change_by_name():
-    changed = with_constants(SCALE, {"BLOCK": 64, "VEC": 4})
-    assert "// set: BLOCK=64 ROWS=2 VEC=4" in changed
-    added = with_constants("code", {"VEC": 4})
-    assert added == "// set: VEC=4\n#line 1\ncode"
-    assert with_constants(added, {"VEC": 8}) == "// set: VEC=8\n#line 1\ncode"
-
-
 def test_lines_are_counted_from_where_the_model_began():
     with pytest.raises(DirectiveError) as caught:
-        candidate_from({"kernel.cu": with_constants("\n// launch: f(x9)", {"VEC": 4})}, GRAPH, "cuda")
+        candidate_from({"kernel.cu": "// set: VEC=4\n#line 1\n\n// launch: f(x9)"}, GRAPH, "cuda")
     assert caught.value.line == 2
 
 
@@ -117,15 +109,6 @@ def test_names_of_numbers_are_bound():
     assert candidate_from(found.sources, task.concrete(), "cuda", task) == found
     assert "constexpr double C0 = 0.25;" in bound(NAMED, _task("f64"))
     assert "D0" not in bound("int x;", task) and unbound(bound(NAMED, task)) == NAMED
-
-
-def test_a_plan_line_changes_what_was_bound():
-    """After a crash the workspace holds the candidate's sources."""
-    task = _task()
-    files = candidate_from({"kernel.cu": NAMED}, task.concrete(), "cuda", task).sources
-    changed = {"kernel.cu": with_constants(files["kernel.cu"], {"T": 64})}
-    again = candidate_from(changed, task.concrete(), "cuda", task)
-    assert again == candidate_from({"kernel.cu": with_constants(NAMED, {"T": 64})}, task.concrete(), "cuda", task)
 
 
 def test_lines_of_bound_sources_are_the_models():

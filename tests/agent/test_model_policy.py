@@ -311,33 +311,28 @@ def test_guidance_takes_tools_away_and_is_in_the_prompt(play):
 
 
 def test_compact_profile(play):
-    fence = "plan: LANES=8\n```cpp\n{}```\n"
+    fence = "```cpp\n// set: LANES=8\n{}```\n"
     # D0 and C0 are what the graph calls its numbers; plan.h comes with them.
     source = NORM.replace("float sum = 0.0f;", "float sum = LANES * 0.0f;").replace("256", "D0").replace("1e-6f", "C0")
     source = source.replace('#include "plan.h"\n', "").replace("rows=B", "rows=B*D0//256")
     trajectory, policy = play(
         [
-            "plan: LANES=4",
             fence.format(source.replace("0.0f;", "undeclared;", 1)),
             fence.format(source.replace("C0", "1e-1f")),
-            fence.format(source),
-            "plan: LANES=16\n" + hermes("evaluate", {}),
+            fence.format(source).replace("LANES=8", "LANES=16") + hermes("evaluate", {}),
             "```cpp\n" + source.partition("\n")[2] + "```",
             "what now",
             hermes("finish", {}),
         ],
         compact=True,
-        earlier=True,
     )
     assert trajectory.stop_reason is StopReason.finished
-    assert outcomes(trajectory) == [Outcome.compile_error, Outcome.incorrect, Outcome.correct, Outcome.correct]
-    assert [step.candidates[0].plan.schedule for step in trajectory.steps] == ["LANES=8"] * 3 + ["LANES=16"]
-    missing, broken, wrong, right, other, unplanned, nothing = observations(policy)
-    assert missing == "plan kernel.cpp is not there"
-    assert broken.startswith("compile L9 ") and "undeclared" in broken
+    assert outcomes(trajectory) == [Outcome.compile_error, Outcome.incorrect, Outcome.correct]
+    assert [step.candidates[0].plan.schedule for step in trajectory.steps] == ["LANES=8"] * 2 + ["LANES=16"]
+    broken, wrong, right, unplanned, nothing = observations(policy)
+    assert broken.startswith("compile L10 ") and "undeclared" in broken
     assert wrong.startswith("wrong out0[") and " got " in wrong and " want " in wrong
-    assert right.startswith("ok ") and " compile " in other
-    assert other.startswith("ok ")
+    assert right.startswith("ok ") and " compile " in right
     assert unplanned.startswith("plan L1 no launch line")
     assert nothing == "no code"
     system, user = policy.transcript().messages[:2]

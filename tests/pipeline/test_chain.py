@@ -21,13 +21,11 @@ from tests.common.chain import MOST, run_of
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(MOST)]
 
 RECIPE = Path(__file__).with_name("few_steps.toml")
-#: The model with which the next training begins.
-BASE = Path(__file__).parents[2] / "training" / "base.gguf"
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, python_path):
-    return run_of(str(RECIPE), tmp_path_factory.mktemp("chain"), python_path, "--base", str(BASE))
+    return run_of(str(RECIPE), tmp_path_factory.mktemp("chain"), python_path, "--base", "shipped")
 
 
 def again(run, *words):

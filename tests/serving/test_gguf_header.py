@@ -54,7 +54,7 @@ def _file(folder: Path, fields: dict[str, Any]) -> Path:
 
 def test_the_shipped_model_says_what_it_was_made_for() -> None:
     assert read_header(SHIPPED) == GgufHeader(
-        context=4096, token_bytes=8 * 2 * 128 * 2, chat_template=True, name="kernel-assistant"
+        context=4096, token_bytes=8 * 2 * 128 * 2, chat_template=True, name="kernel-assistant", language="schedule"
     )
 
 

@@ -168,11 +168,7 @@ class JobPolicies:
             device_lock=self._shared.lock,
         )
         compact = connection.compact
-        profile = (
-            CompactProfile(workspace, target, world.graph, earlier=connection.earlier)
-            if compact
-            else FullProfile(self._task, guidance)
-        )
+        profile = CompactProfile(workspace, target, world.graph) if compact else FullProfile(self._task, guidance)
         most = self._options.turns
         turns = min(most, guidance.turns or most, connection.turns or most)
         limits = ConversationLimits(turns=turns, tokens=self._options.tokens)
