@@ -61,7 +61,7 @@ def _also_read(values: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
 FEW = (torch.rand(500, generator=torch.Generator().manual_seed(3)) ** 8 * 20).long()
 CASES: dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]] = {
     # Two results, of which one is read; a keyword.
-    "sort": (Function(_sorted_rows), (torch.randn(5, 33),)),
+    "sort": (Function(_sorted_rows), (torch.randn(5, 99),)),
     # An output of the module that PyTorch computes, in place where it can and by a copy where it cannot.
     "last linear": (nn.Sequential(nn.GELU(), nn.Linear(24, 40)), (torch.randn(7, 24),)),
     "last linear, three dimensions": (nn.Sequential(nn.GELU(), nn.Linear(24, 40)), (torch.randn(3, 7, 24),)),
