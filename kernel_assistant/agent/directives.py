@@ -81,7 +81,7 @@ def candidate_from(files: dict[str, str], graph: OpGraph, target: str, task: Can
         raise DirectiveError(str(error), units[0]) from error
 
 
-def read_constants(text: str) -> dict[str, int]:
+def _read_constants(text: str) -> dict[str, int]:
     """Returns the pairs `NAME=INT` in a line; other words are ignored."""
     return {name: int(value) for name, value in re.findall(r"\b([A-Za-z_]\w*)=(-?\d+)\b", text)}
 
@@ -116,7 +116,7 @@ def _numbered(text: str) -> Iterator[tuple[int, str]]:
 
 def _add(read: _ParsedDirectives, kind: str, text: str, graph: OpGraph, target: str) -> None:
     if kind == "set":
-        read.constants |= read_constants(text)
+        read.constants |= _read_constants(text)
     elif kind in ("scratch", "packed"):
         getattr(read, kind).extend(_buffer(one.strip(), read, graph) for one in text.split(";") if one.strip())
     elif kind == "call":
@@ -258,7 +258,7 @@ def _with_constants(text: str) -> str:
 
 def _constant(line: str) -> str:
     match = _DIRECTIVE.match(line)
-    pairs = read_constants(match[2]) if match and match[1] == "set" else {}
+    pairs = _read_constants(match[2]) if match and match[1] == "set" else {}
     if not pairs:
         return line
     constants = ", ".join(f"{name} = {value}" for name, value in pairs.items())

@@ -26,6 +26,7 @@ def pairs_of(
     target: str,
     narrow: Narrow | None = None,
     mistakes: FaultRates | None = None,
+    *,
     continued: bool = False,
     traced_share: float = TRACED_SHARE,
 ) -> Source:
@@ -43,6 +44,7 @@ def training_sources(
     targets: Sequence[str] = TARGETS,
     narrow: Narrow | None = None,
     mistakes: FaultRates | None = None,
+    *,
     continued: bool = False,
     traced_share: float = TRACED_SHARE,
 ) -> tuple[Source, ...]:
@@ -53,7 +55,7 @@ def training_sources(
 
     if not 0 <= traced_share < 1:
         raise UsageError(f"--traced-share {traced_share:g} is no share below 1", "use a number such as 0.4")
-    most = [pairs_of(target, narrow, mistakes, continued, traced_share) for target in targets]
+    most = [pairs_of(target, narrow, mistakes, continued=continued, traced_share=traced_share) for target in targets]
     return tuple(
         partial(mixed, most=one, rest=compositions, share=compose_share, part=part) for part, one in enumerate(most)
     )

@@ -208,7 +208,7 @@ class JobFollower:
         options = msgspec.structs.replace(options, free_wins=settings.free_wins)
         if settings.host:
             self._screen.say(f"sending {task.name} to {settings.host}")
-            return self._follow_away(await in_thread(lambda: send(task, options, settings)), show=True)
+            return self._follow_remote(await in_thread(lambda: send(task, options, settings)), show=True)
         submitted: dict[str, Any] = await in_thread(lambda: client.submit(task, options))
         number = str(submitted["job"])
         if submitted["joined"]:
@@ -216,7 +216,7 @@ class JobFollower:
         row = await in_thread(lambda: self._screen.work.project.store.job(number))
         return self.follow(row, show=True)
 
-    def _follow_away(self, sent: RemoteSubmission, *, show: bool) -> OpenJob:
+    def _follow_remote(self, sent: RemoteSubmission, *, show: bool) -> OpenJob:
         job = self.jobs.open_remote(sent.job)
         self._submissions[job.key] = sent
         return self._follow(job, sent.machine.client, sent.job.number, show=show)
@@ -229,7 +229,7 @@ class JobFollower:
         if mine:
             machine = await in_thread(lambda: connected(work.settings))
             for one in mine:
-                self._follow_away(RemoteSubmission(machine, one, {}), show=not self.key)
+                self._follow_remote(RemoteSubmission(machine, one, {}), show=not self.key)
 
     def hear(self, message: JobEvents) -> None:
         job = self.jobs.fold(message.job, message.events) if self._is_current(message) else None

@@ -1,6 +1,10 @@
-"""Reads numbers that JSON does not have (inf, nan, complex numbers) from the form in which a graph writes them."""
+"""Reads numbers that JSON does not have (inf, nan, complex numbers) from the form in which a graph writes them, and
+rounds numbers to float32."""
 
 from __future__ import annotations
+
+import math
+from struct import pack, unpack
 
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.records.graph import Operand
@@ -26,3 +30,11 @@ def decoded(operand: Operand, op: str) -> Operand:
     if isinstance(number, complex):
         raise Unsupported(f"{op} with the complex number {operand}")
     return operand if number is None else number
+
+
+def to_float32(number: float) -> float:
+    """Returns the number rounded to float32; infinity, with the number's sign, if it is too large for float32."""
+    try:
+        return float(unpack("f", pack("f", number))[0])
+    except OverflowError:
+        return math.copysign(math.inf, number)

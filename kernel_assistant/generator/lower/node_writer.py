@@ -59,9 +59,12 @@ class NodeWriter:
         return self.typed(dtype, "view", value, size_operands(shape), shape=shape)
 
     def returns(self, single: int | None) -> bool:
-        """Says what the node returns: result number `single` alone, as in `median` of everything; with None a tuple, of
-        which `getitem` nodes read results. Returns whether anything is read. Raises Unsupported if the graph returns
-        the tuple."""
+        """Finds the nodes that stand for the results of the replaced node; call this before `wants` and `result`. If
+        `single` is a number, the replaced node returns one tensor and stands for result number `single` itself, such as
+        0 for `median` of all elements. If `single` is None, it returns a tuple, and each `getitem` node that reads the
+        tuple stands for one result. Returns whether any node was found. Raises Unsupported if the tuple is an output of
+        the graph.
+        """
         if single is not None:
             self._results = {single: [self.node]}
             return True
@@ -73,12 +76,14 @@ class NodeWriter:
         return bool(self._results)
 
     def wants(self, number: int) -> bool:
-        """Whether anything reads result `number`."""
+        """Whether `returns` has found a node that stands for result number `number`."""
         return number in self._results
 
     def result(self, number: int, op: str, *args: Operand) -> None:
-        """Adds a node `op` that computes result `number`, with the name and spec of the node that returns it; further
-        nodes that return it become aliases."""
+        """Adds a node with the operator `op` that computes result number `number` of the replaced node, for which
+        `wants` must be true. The new node gets the name and spec of the first node that stands for this result; the
+        other nodes that stand for it are replaced by aliases of the new one.
+        """
         first, *others = self._results[number]
         self.nodes.append(Node(name=first.name, op=op, args=args, spec=first.spec))
         self.nodes += [Node(name=one.name, op="alias", args=(f"%{first.name}",), spec=one.spec) for one in others]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-import struct
 from dataclasses import dataclass, field
 
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.expr import COMPUTE, Axis, Const, Expr, Load, Op, children
 from kernel_assistant.generator.ir.labels import VariableNames
+from kernel_assistant.generator.ir.literals import to_float32
 from kernel_assistant.generator.ir.named import NamedNumber, NamedSize
 from kernel_assistant.generator.ir.sizes import Poly, Size, add, mul, product, size_text, symbols_of
 from kernel_assistant.generator.loops.nest import Access, LoopNest, accesses
@@ -61,10 +61,7 @@ def _real(value: float, ctype: str) -> str:
     if math.isnan(value):
         return f"({ctype})NAN"
     if ctype == "float":
-        try:
-            value = struct.unpack("f", struct.pack("f", value))[0]
-        except OverflowError:
-            value = math.copysign(math.inf, value)
+        value = to_float32(value)
     if math.isinf(value):
         return f"({ctype})INFINITY" if value > 0 else f"({ctype})(-INFINITY)"
     text = f"{value:.9g}" if ctype == "float" else repr(value)

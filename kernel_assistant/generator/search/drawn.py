@@ -1,7 +1,9 @@
-"""Draws schedules at random, as training examples. All forms that can be written, and all values of a parameter that a
-search would try, are about equally likely.
+"""Draws schedules at random, for training examples. A search begins with good schedules, but a model also has to see
+bad ones.
 
-A search begins with good schedules; a model also has to see bad ones.
+For a kernel of one loop nest, each draw takes one of the forms of the nest's family and one value of each of the form's
+parameters, among those that a search would try; all of them are equally likely. A draw is dropped if its values do not
+fit the graph, if the kernel would take too long, or if it was drawn before.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from kernel_assistant.generator.search.workload import LoopShape, measure
 from kernel_assistant.records import Candidate, OpGraph
 from kernel_assistant.targets.base import DeviceFacts
 
-#: The forms of each family; `rows/across` and `scan/across` write columns too.
+#: The forms that are drawn for a loop nest, by target and by the nest's family.
 _FORMS = {
     "cpu": {
         Family.pointwise: ("pointwise", "pointwise/blocked"),
@@ -38,19 +40,20 @@ _FORMS = {
         Family.window: ("window/direct", "window/shared", "window/strip"),
     },
 }
-#: Draws of a form, one after the other, that cannot be written, before it is left out. Where all are, the first
-#: schedules of a search are taken.
+#: After this many dropped draws in a row, a form is drawn no more. If no draw of any form was kept, the first schedules
+#: of a search are taken instead.
 PATIENCE = 4
-#: Fewest vectors in a part of a row or column, and most partial results that all blocks of a kernel read: beyond
-#: these, a kernel takes seconds.
+#: On CUDA, a part of a row or column has at least the first number of vectors, and all blocks of a kernel together read
+#: at most the second number of partial results. Beyond these limits, a kernel takes seconds.
 FEWEST_VECTORS, MOST_PARTIAL = 32, 1 << 28
 
 
 def drawn(
     graph: OpGraph, target: str, device: DeviceFacts, random: Random, count: int
 ) -> list[tuple[Schedule, Candidate]]:
-    """Returns at most `count` different schedules, drawn at random, with their candidates. Raises Unsupported if there
-    is none."""
+    """Returns at most `count` different schedules for the graph, drawn at random, each with the candidate that the
+    generator writes for it. If the graph is cut into parts, a schedule combines one drawn schedule of each part; a part
+    that a library or PyTorch computes has only one. Raises Unsupported if no schedule fits the graph."""
     if is_one_nest(graph, target):
         return _of_nest(graph, target, device, random, count)
     parts = cut(graph, target)
@@ -101,8 +104,9 @@ def _of_nest(
 
 
 def _splits_too_far(shape: LoopShape, schedule: Schedule) -> bool:
-    """Whether a schedule cuts rows or columns into more parts than they have work for. Without `join` each block reads
-    the partial results of all parts."""
+    """Whether a CUDA schedule cuts rows or columns into parts that are too short, or makes the blocks read too many
+    partial results (`FEWEST_VECTORS`, `MOST_PARTIAL`). Without `join`, each block reads the partial results of all
+    parts of its row. False for a CPU schedule."""
     numbers = dict(schedule.params)
     if schedule.target == "cpu" or "parts" not in numbers:
         return False

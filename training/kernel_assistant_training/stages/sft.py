@@ -102,8 +102,8 @@ def train(options: SftArguments, sources: tuple[Source, ...]) -> dict[str, Any]:
 
 def main(options: SftArguments) -> None:
     narrow, mistakes = Narrow.of(options.only, options.level), FaultRates.of(options.mistakes)
-    figures = train(
-        options,
-        training_sources(options.compose_share, options.target, narrow, mistakes, True, options.traced_share),
+    sources = training_sources(
+        options.compose_share, options.target, narrow, mistakes, continued=True, traced_share=options.traced_share
     )
+    figures = train(options, sources)
     sys.stdout.write(json.dumps(figures) + "\n")

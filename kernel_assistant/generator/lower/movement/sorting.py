@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from struct import pack, unpack
 
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.expr import Load, Op, TensorExpr, resolve
+from kernel_assistant.generator.ir.literals import to_float32
 from kernel_assistant.generator.ir.sizes import fixed, size_operands
 from kernel_assistant.generator.lower.context import Context
 from kernel_assistant.generator.lower.extremes import SHORT_TYPES, last_key, position
@@ -63,13 +63,23 @@ class _Elements:
         return self.spec.dtype[0] in "fb"
 
     @property
+    def size(self) -> str:
+        """The number of elements as the shape has it."""
+        return self.spec.shape[self.dim]
+
+    @property
+    def behind(self) -> int:
+        """The number of dimensions behind the dimension."""
+        return len(self.spec.shape) - self.dim - 1
+
+    @property
     def kept(self) -> tuple[str, ...]:
         """The shape with size 1 along the dimension."""
         return (*self.spec.shape[: self.dim], "1", *self.spec.shape[self.dim + 1 :])
 
-    def before(self, size: str) -> tuple[str, ...]:
-        """The shape with another dimension of `size` in front of the dimension."""
-        return (*self.spec.shape[: self.dim], size, *self.spec.shape[self.dim :])
+    def at(self, dim: int, size: str) -> tuple[str, ...]:
+        """The shape with one dimension more, of size `size`, which becomes dimension `dim`."""
+        return (*self.spec.shape[:dim], size, *self.spec.shape[dim:])
 
 
 def _elements(writer: NodeWriter, dim: Operand) -> _Elements | None:
@@ -105,17 +115,27 @@ class _Picker:
     def _counted(self, compared: str, values: str) -> str:
         """Adds for each element the number of others whose value compares so with its own."""
         writer, of = self._writer, self._of
-        mine = writer.typed("i64", "unsqueeze", values, of.dim + 1, shape=_after(of))
-        others = writer.typed("i64", "unsqueeze", values, of.dim, shape=of.before("1"))
-        true = writer.typed("b1", compared, others, mine, shape=of.before(of.spec.shape[of.dim]))
+        mine = self._unsqueezed(values, "i64", of.dim + 1)
+        others = self._unsqueezed(values, "i64", of.dim)
+        true = writer.typed("b1", compared, others, mine, shape=of.at(of.dim, of.size))
         return writer.typed("i64", "sum.dim_IntList", true, [of.dim + 1], shape=of.spec.shape)
 
-    def at(self, ranks: Operand, position: int | None) -> None:
+    def _unsqueezed(self, values: Operand, dtype: str, dim: int) -> str:
+        """Adds a view of `values`, one for each element, with a new dimension `dim` of size 1."""
+        return self._writer.typed(dtype, "unsqueeze", values, dim, shape=self._of.at(dim, "1"))
+
+    def _range(self, size: str, behind: int) -> str:
+        """Adds the numbers from 0 to `size` - 1 along a dimension that has `behind` dimensions of size 1 behind it."""
+        (end,) = size_operands([size])
+        numbers = self._writer.typed("i64", "arange", end, shape=(size,))
+        return self._writer.view(numbers, (size, *("1",) * behind), "i64")
+
+    def pick(self, ranks: Operand, keep_at: int | None) -> None:
         """Ends the replacement of an operator with one result for each row: the value of rank `ranks`, a number or an
-        operand of shape `kept`, and its position. `position` is that of the argument `keepdim`, None if the result is
-        one number of all elements."""
+        operand of shape `kept`, and its position. `keep_at` is the position of the argument `keepdim`, None if the
+        result is one number of all elements."""
         writer, of = self._writer, self._of
-        keep = position is not None and bool(writer.argument(position, "keepdim", False))
+        keep = keep_at is not None and bool(writer.argument(keep_at, "keepdim", False))
         op = "eq.Tensor" if isinstance(ranks, str) else "eq.Scalar"
         here = writer.typed("b1", op, self.ranks, ranks, shape=of.spec.shape)
         self._results(here, of.value, of.dim, of.spec.shape, keep)
@@ -123,16 +143,11 @@ class _Picker:
     def first(self, count: str) -> None:
         """Ends the replacement of a sort: its first `count` values, and their positions."""
         writer, of = self._writer, self._of
-        (size,) = size_operands([count])
-        shape = (*of.spec.shape[: of.dim], count, *of.spec.shape[of.dim :])
-        wanted = writer.typed("i64", "arange", size, shape=(count,))
-        behind = (count, "1", *("1",) * (len(of.spec.shape) - of.dim - 1))
-        wanted = writer.view(wanted, behind, "i64")
-        ranks = writer.typed("i64", "unsqueeze", self.ranks, of.dim, shape=of.before("1"))
+        shape = of.at(of.dim, count)
+        wanted = self._range(count, of.behind + 1)
+        ranks = self._unsqueezed(self.ranks, "i64", of.dim)
         here = writer.typed("b1", "eq.Tensor", ranks, wanted, shape=shape)
-        values = of.value
-        if writer.wants(0):
-            values = writer.typed(of.spec.dtype, "unsqueeze", values, of.dim, shape=of.before("1"))
+        values = self._unsqueezed(of.value, of.spec.dtype, of.dim) if writer.wants(0) else of.value
         self._results(here, values, of.dim + 1, shape, False)
 
     def _results(self, here: str, values: Operand, dim: int, shape: tuple[str, ...], keep: bool) -> None:
@@ -143,16 +158,8 @@ class _Picker:
             chosen = writer.typed(of.spec.dtype, "where.ScalarOther", here, values, 0, shape=shape)
             writer.result(0, "sum.dim_IntList", chosen, [dim], keep)
         if writer.wants(1):
-            size = of.spec.shape[of.dim]
-            (length,) = size_operands([size])
-            places = writer.typed("i64", "arange", length, shape=(size,))
-            places = writer.view(places, (size, *("1",) * (len(of.spec.shape) - of.dim - 1)), "i64")
-            chosen = writer.typed("i64", "where.ScalarOther", here, places, 0, shape=shape)
+            chosen = writer.typed("i64", "where.ScalarOther", here, self._range(of.size, of.behind), 0, shape=shape)
             writer.result(1, "sum.dim_IntList", chosen, [dim], keep)
-
-
-def _after(of: _Elements) -> tuple[str, ...]:
-    return (*of.spec.shape[: of.dim + 1], "1", *of.spec.shape[of.dim + 1 :])
 
 
 def _sort(writer: NodeWriter) -> list[Node]:
@@ -177,7 +184,7 @@ def _sorted(writer: NodeWriter, dim: Operand, descending: bool, single: int | No
         return [writer.node]
     if not writer.returns(single):
         return []
-    _Picker(writer, of, descending).first(of.spec.shape[of.dim])
+    _Picker(writer, of, descending).first(of.size)
     return writer.nodes
 
 
@@ -197,7 +204,7 @@ def _kthvalue(writer: NodeWriter) -> list[Node]:
         return [writer.node]
     if not writer.returns(None):
         return []
-    _Picker(writer, of).at(k - 1, 3)
+    _Picker(writer, of).pick(k - 1, keep_at=3)
     return writer.nodes
 
 
@@ -222,7 +229,7 @@ def _median(writer: NodeWriter) -> list[Node]:
             some = writer.typed("b1", "gt.Scalar", nans, 0, shape=of.kept)
             first = writer.typed("i64", "rsub.Scalar", nans, of.count, shape=of.kept)
             rank = writer.typed("i64", "where.ScalarOther", some, first, wanted, shape=of.kept)
-    picker.at(rank, None if every else 2)
+    picker.pick(rank, keep_at=None if every else 2)
     return writer.nodes
 
 
@@ -238,7 +245,7 @@ def _mode(writer: NodeWriter) -> list[Node]:
     most = writer.typed("i64", "amax", counts, [of.dim], True, shape=of.kept)
     often = writer.typed("b1", "eq.Tensor", counts, most, shape=of.spec.shape)
     ranks = writer.typed("i64", "where.ScalarOther", often, picker.ranks, of.count, shape=of.spec.shape)
-    picker.at(writer.typed("i64", "amin", ranks, [of.dim], True, shape=of.kept), 2)
+    picker.pick(writer.typed("i64", "amin", ranks, [of.dim], True, shape=of.kept), keep_at=2)
     return writer.nodes
 
 
@@ -249,7 +256,8 @@ def _quantile(writer: NodeWriter) -> list[Node]:
     if of is None or node.spec.dtype != "f32" or not isinstance(q, float) or between not in ("linear", "midpoint"):
         return [node]
     writer.returns(0)
-    rank = _single(_single(q) * (int(of.count) - 1))
+    # PyTorch computes ranks in float32.
+    rank = to_float32(to_float32(q) * (int(of.count) - 1))
     low, high = math.floor(rank), math.ceil(rank)
     picker, shape = _Picker(writer, of), node.spec.shape
     keep = bool(writer.argument(3, "keepdim", False))
@@ -263,11 +271,6 @@ def _quantile(writer: NodeWriter) -> list[Node]:
     # Of infinities, the same number twice is NaN, as in PyTorch.
     writer.result(0, "lerp.Scalar", *picked, 0.5 if between == "midpoint" and low < high else rank - low)
     return writer.nodes
-
-
-def _single(number: float) -> float:
-    """Returns the number rounded to float32, as PyTorch computes ranks."""
-    return float(unpack("f", pack("f", number))[0])
 
 
 ORDERED: dict[str, Callable[[NodeWriter], list[Node]]] = {
