@@ -21,6 +21,7 @@ from kernel_assistant_training.ppo.sources import MixedSource, SourceOptions
 from kernel_assistant_training.ppo.stage import run
 from kernel_assistant_training.ppo.store import TrajectoryStore
 from kernel_assistant_training.synth import fitted, module_text, sample, split
+from kernel_assistant_training.synth.digest_kernelbench import trace_source
 from kernel_assistant_training.synth.narrow import Narrow
 from kernel_assistant_training.tasks.records import FilterResult, Reason
 from kernel_assistant_training.tasks.shards import write_tasks
@@ -68,6 +69,22 @@ def test_a_narrow_slice_ends_where_it_has_no_more():
     found = sources.tasks(500, Random(0))
     assert 1 <= len(found) < 500 and {one.level for one in found} == {1}
     assert all("relu" in one.canonical.text() for one in found)
+
+
+def test_traced_graphs_are_tasks_of_their_split_different_and_the_same_again():
+    sources = MixedSource("cpu", SourceOptions(**ALONE, traced=1.0))
+    drawn = [sources.tasks(30, Random(3)) for _ in range(2)]
+    assert [one.key for one in drawn[0]] == [one.key for one in drawn[1]]
+    assert len({one.key for one in drawn[0]}) == 30
+    assert {one.level for one in drawn[0]} == set(sources.levels()) == {1, 2, 3, 4, 5}
+    withheld = sources.tasks(30, Random(3), wanted="held_out")
+    for wanted, tasks in (("train", drawn[0]), ("held_out", withheld)):
+        assert {split(one.canonical) for one in tasks} == {wanted}
+    two = sources.tasks(9, Random(4), weights=lambda levels: {2: 1.0})
+    assert {one.level for one in two} == {2}
+    # The judge opens a task only if its module is traced to the same graph.
+    graph, _ = trace_source(two[0].kernel_task.content, "task", training=False)
+    assert canonical(graph).text() == two[0].canonical.text()
 
 
 def test_sources_are_mixed_by_weight_and_only_training_is_trained_on(tmp_path):
@@ -126,12 +143,13 @@ def test_the_next_number_of_operators_opens_by_the_pass_rate_of_the_newest():
 def test_words_of_the_command_line_are_sources(tmp_path):
     (tmp_path / "a=b").mkdir()
     words = ["--base", "x", "--out", "y", "--shards", str(tmp_path / "a=b"), "--shards", "there=2.5"]
-    words += ["--synthesis", "0.5", "--curriculum", "0.6", "--only", "relu", "--level", "2"]
+    words += ["--synthesis", "0.5", "--traced", "0.25", "--curriculum", "0.6", "--only", "relu", "--level", "2"]
     options = options_of("ppo_single", parse(PpoSingleArguments, "ppo-single", words))
     assert options.sources.shards == ((tmp_path / "a=b", 1.0), (Path("there"), 2.5))
-    assert (options.sources.synthesis, options.curriculum) == (0.5, 0.6)
+    assert (options.sources.synthesis, options.sources.traced, options.curriculum) == (0.5, 0.25, 0.6)
     # Where the shards lie may change between two starts, how much of them is played may not.
-    assert options.asked()["sources"] == {"synthesis": 0.5, "shards": [1.0, 2.5], "only": ["relu"], "level": 2}
+    told = {"synthesis": 0.5, "traced": 0.25, "shards": [1.0, 2.5], "only": ["relu"], "level": 2}
+    assert options.asked()["sources"] == told
     found = parse(PpoSingleArguments, "ppo-single", [*words, "--shards", "there=much"])
     with pytest.raises(UsageError, match="'much' is no weight"):
         options_of("ppo_single", found)

@@ -115,6 +115,7 @@ def test_tasks_that_are_not_timed_are_verified_and_earn_one_at_most(options, coi
     assert {one.reward.value for one in found} == {-1.0, 1.0}
     judged = [json.loads(one)["evaluation"] for one in (options.out / "evaluations.jsonl").read_text().splitlines()]
     assert {one["tier"] for one in judged} == {"verify"} and not any(one["timing"] for one in judged)
+    assert {one.eager_ms for one in found} == {0.0}, "PyTorch is not timed either"
     assert "faster_eager_rate" not in line and line["pass_rate"] > 0
 
 

@@ -43,6 +43,7 @@ class PairArguments(NarrowArguments):
 class SourceArguments(NarrowArguments):
     shards: tuple[str, ...] = option((), "Folders of tasks that `train synth` made.", metavar="DIR[=WEIGHT]")
     synthesis: float = option(1.0, "Weight of synthesised tasks beside shards.", metavar="WEIGHT")
+    traced: float = option(0.0, "Weight of tasks of traced PyTorch operators beside these.", metavar="WEIGHT")
 
 
 @dataclass(frozen=True)

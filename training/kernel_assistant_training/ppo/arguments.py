@@ -72,7 +72,8 @@ def play_of(arguments: PlayArguments) -> PlayOptions:
 def sources_of(arguments: SourceArguments) -> SourceOptions:
     """Returns the options of the task sources. Raises UsageError for an invalid weight."""
     narrow = Narrow.of(arguments.only, arguments.level)
-    return SourceOptions(arguments.synthesis, tuple(_weighted(word) for word in arguments.shards), narrow)
+    shards = tuple(_weighted(word) for word in arguments.shards)
+    return SourceOptions(arguments.synthesis, arguments.traced, shards, narrow)
 
 
 def model_of(arguments: ModelArguments) -> PolicyModelOptions:

@@ -1,19 +1,22 @@
-"""Sources of tasks for training: synthesis while training runs, shards that `train synth` wrote, or a weighted mix;
-docs/training.md."""
+"""Sources of tasks for training: synthesis while training runs, the package's traced graphs, shards that
+`train synth` wrote, or a weighted mix; docs/training.md."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
 from kernel_assistant.errors import UsageError
-from kernel_assistant_training.evaluation.tasks import Task, of_graph, synthesised
+from kernel_assistant_training.evaluation.tasks import MOST_BYTES, TRIES, Task, of_graph, synthesised
+from kernel_assistant_training.synth.memory import fitted, traffic
 from kernel_assistant_training.synth.narrow import Narrow
 from kernel_assistant_training.synth.split import split_of
+from kernel_assistant_training.synth.traced.graphs import TracedGraph, traced_graphs
 from kernel_assistant_training.tasks.shards import graph_of, read_rows
 
 #: Relative weights of tasks, by their number of operators.
@@ -23,10 +26,12 @@ Weights = Mapping[int, float]
 @dataclass(frozen=True)
 class SourceOptions:
     """Which tasks training draws. `synthesis` is the weight of tasks that are made while training runs, and `narrow`
-    restricts these tasks. `shards` are folders with tasks made earlier, each with its weight. Weights are relative.
+    restricts these tasks. `traced` is the weight of tasks with the package's graphs of PyTorch's operators. `shards`
+    are folders with tasks made earlier, each with its weight. Weights are relative.
     """
 
     synthesis: float = 1.0
+    traced: float = 0.0
     shards: tuple[tuple[Path, float], ...] = ()
     narrow: Narrow = field(default_factory=Narrow)
 
@@ -34,7 +39,10 @@ class SourceOptions:
         """Returns the settings that must be the same when a run is started again. Folders may move, so their paths are
         not included."""
         weights = [weight for _, weight in self.shards]
+        # Absent without such tasks, as in runs that were begun before it was an option.
+        traced = {"traced": self.traced} if self.traced else {}
         return {
+            **traced,
             "synthesis": self.synthesis,
             "shards": weights,
             "only": sorted(self.narrow.only),
@@ -65,6 +73,40 @@ class SynthesisSource:
             return random.choices(list(own), list(own.values()))[0]
 
         return synthesised(self._target, random, level, wanted, seen, self._narrow) if own else None
+
+
+class TracedSource:
+    """A source of the tasks in the package's file of graphs that were traced from PyTorch's operators (`traced/`). A
+    task's module is written from its graph, in sizes by lot."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+
+    def levels(self, wanted: str) -> Sequence[int]:
+        return sorted(_traced_by_level(wanted))
+
+    def draw(self, random: Random, weights: Weights, wanted: str, seen: set[str]) -> Task | None:
+        graphs = _traced_by_level(wanted)
+        own = {level: weight for level, weight in weights.items() if level in graphs}
+        for _ in range(TRIES if own else 0):
+            (level,) = random.choices(list(own), list(own.values()))
+            graph = fitted(random.choice(graphs[level]).graph, self._target, random)
+            if graph is None or traffic(graph) > MOST_BYTES[self._target]:
+                continue
+            task = of_graph(graph, self._target, level)
+            if task.key not in seen:
+                seen.add(task.key)
+                return task
+        return None
+
+
+@cache
+def _traced_by_level(wanted: str) -> dict[int, list[TracedGraph]]:
+    """Returns the traced graphs of a split by their number of operators."""
+    by_level: dict[int, list[TracedGraph]] = {}
+    for one in traced_graphs("train" if wanted == "train" else "held_out"):
+        by_level.setdefault(len(one.operators), []).append(one)
+    return by_level
 
 
 class ShardSource:
@@ -127,6 +169,7 @@ class MixedSource:
 
     def __init__(self, target: str, options: SourceOptions) -> None:
         weighted: list[tuple[TaskSource, float]] = [(SynthesisSource(target, options.narrow), options.synthesis)]
+        weighted += [(TracedSource(target), options.traced)]
         self._shards = [ShardSource(folder, target) for folder, weight in options.shards if weight > 0]
         weighted += zip(self._shards, (weight for _, weight in options.shards if weight > 0), strict=True)
         self._weighted = [(source, weight) for source, weight in weighted if weight > 0]

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from kernel_assistant.errors import InternalError, UsageError
+from kernel_assistant.records import Tier
 from kernel_assistant_training.evaluation.tasks import Task
 from kernel_assistant_training.nominal import unbounded
 from kernel_assistant_training.ppo.curriculum import CurriculumProgress
@@ -48,7 +49,8 @@ class StageOptions:
     `curriculum` is the pass rate from which on tasks with one more operator are drawn; with 0, tasks of all sizes are
     drawn from the beginning. `rows` conversations are decoded together; a checkpoint is kept for every `keep_every`
     iterations. Evaluations in the files `known` are reused. Candidates are timed for the share `timed` of the tasks
-    (`Rollouts.play`). Raises UsageError if that is no share, and if later replies would read times that are not there.
+    (`Rollouts.play`); with 0 nothing is timed, not even PyTorch. Raises UsageError if that is no share, and if later
+    replies would read times that are not there.
     """
 
     stage: str
@@ -204,7 +206,9 @@ def _held_out(options: StageOptions, aside: Sequence[Task], rollouts: Rollouts, 
     began = time.monotonic()
     sampled = options.held_out_episodes
     heat = options.play.temperature if sampled else 0.0
-    played = rollouts.play(aside, sampled or 1, 0 if sampled else iteration, replace(options.play, temperature=heat))
+    own = replace(options.play, temperature=heat)
+    timed = 1.0 if options.timed else 0.0
+    played = rollouts.play(aside, sampled or 1, 0 if sampled else iteration, own, timed=timed)
     figures = figures_of(played.trajectories)
     names = ("reward", "pass_rate", "faster_compile_rate")
     named = {f"held_out_{name}": figures[name] for name in names if name in figures}
@@ -221,7 +225,7 @@ def _pool(options: StageOptions) -> PoolOptions:
         workers=options.workers,
         pool=options.pool,
         builders=builders(),
-        most=highest_tier(options.play.scheme, options.play.clock),
+        most=highest_tier(options.play.scheme, options.play.clock) if options.timed else Tier.verify,
         throughput=options.play.profile == "compact",
         known=options.known,
     )
