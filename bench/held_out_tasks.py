@@ -17,7 +17,6 @@ from kernel_assistant.session.training_run import replace_file
 from kernel_assistant_training.episodes.lines import read_lines
 from kernel_assistant_training.synth import fitted, sample, split
 from kernel_assistant_training.synth.answers import answers
-from kernel_assistant_training.synth.baselines import invented
 from kernel_assistant_training.synth.traced.graphs import traced_graphs
 from kernel_assistant_training.tasks.candidates.writing import with_batch
 
@@ -54,7 +53,7 @@ def composed(file: Path, target: str, arch: str, count: int, seed: int) -> list[
             graph = fitted(one.graph, target, random)
             if graph is not None and len(chosen) < count:
                 text = with_batch(one.text, graph.dims["B"]) if "B" in graph.dims else one.text
-                chosen.append(_asked(graph, "composed", len(one.operators), target, arch, seed, text))
+                chosen.append(_asked(graph, "composed", len(one.operators), target, arch, text))
         replace_file(file, msgspec.json.Encoder().encode_lines(chosen))
     return list(read_lines(file, HeldOutTask))
 
@@ -85,17 +84,16 @@ def _drawn(target: str, arch: str, count: int, seed: int) -> list[HeldOutTask]:
         if key in by_key or have[part, level] >= most or have[part] >= wanted.get(part, 0):
             continue
         have.update([part, (part, level)])
-        by_key[key] = _asked(graph, part, level, target, arch, seed)
+        by_key[key] = _asked(graph, part, level, target, arch)
     mixed = list(by_key.values())
     random.shuffle(mixed)
     return mixed
 
 
-def _asked(graph: OpGraph, part: str, level: int, target: str, arch: str, seed: int, text: str = "") -> HeldOutTask:
+def _asked(graph: OpGraph, part: str, level: int, target: str, arch: str, text: str = "") -> HeldOutTask:
     task = canonical(graph)
     key = task.key()
-    _, baseline = invented(graph, target, Random(f"{seed} {key}"))
-    told = compact_task(task, graph.dims, arch, msgspec.structs.replace(baseline, compile_ms=None))
+    told = compact_task(task, graph.dims, arch)
     prompt = Message(role="system", content=compact_system(target)), Message(role="user", content=told)
     return HeldOutTask(
         key=key,

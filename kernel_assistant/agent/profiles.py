@@ -128,7 +128,7 @@ class CompactProfile:
 
     def opening(self, view: EpisodeView, *, short: bool = False) -> tuple[Message, ...]:
         system = Message(role="system", content=compact_system(view.target))
-        task = compact_task(self._task, view.graph.dims, view.device.arch, view.baseline)
+        task = compact_task(self._task, view.graph.dims, view.device.arch)
         return system, Message(role="user", content=task)
 
     def read(self, reply: Message) -> tuple[Message, list[ParsedCall]]:

@@ -7,10 +7,9 @@ from functools import cache
 from pathlib import Path
 
 from kernel_assistant.agent.directives import UNITS, output_names
-from kernel_assistant.agent.report import number
 from kernel_assistant.agent.tools.base import shortened
 from kernel_assistant.policy.base import EpisodeView
-from kernel_assistant.records import Baseline, KernelTask, OpGraph
+from kernel_assistant.records import KernelTask, OpGraph
 from kernel_assistant.records.canonical import Canonical
 from kernel_assistant.serving.template import write_call
 
@@ -90,16 +89,13 @@ def compact_system(target: str) -> str:
     return COMPACT.format(language={"cuda": "CUDA", "cpu": "C++"}[target], call=write_call("finish", "{}"))
 
 
-def compact_task(task: Canonical, dims: Mapping[str, int], arch: str, baseline: Baseline) -> str:
+def compact_task(task: Canonical, dims: Mapping[str, int], arch: str) -> str:
     """Returns the task for the compact profile: the text of the graph, then one line. The line has the free dimensions
-    with their base sizes, named sizes and constants, architecture, dtype of the output, and in milliseconds the times
-    of eager PyTorch, torch.compile and the roofline (`floor`)."""
+    with their base sizes, named sizes and constants, architecture, and dtype of the output. It has no times, so that
+    the model can answer before PyTorch is timed; they are in the judge's reports."""
     bindings = {**dims, **task.sizes, **task.constants}
     words = [f"{name}={value!r}" for name, value in bindings.items()]
-    words += [arch, task.graph.spec(task.graph.outputs[0]).dtype, "eager", number(baseline.eager_ms)]
-    words += ["compile", number(baseline.compile_ms)] if baseline.compile_ms else []
-    words += ["floor", number(baseline.floor_ms)] if baseline.floor_ms else []
-    return task.text() + " ".join(words)
+    return task.text() + " ".join([*words, arch, task.graph.spec(task.graph.outputs[0]).dtype])
 
 
 @cache

@@ -14,7 +14,6 @@ from kernel_assistant.records.canonical import Canonical, canonical
 from kernel_assistant.records.transcript import Message
 from kernel_assistant_training.lessons.lesson import fence
 from kernel_assistant_training.synth.answers import answers
-from kernel_assistant_training.synth.baselines import invented
 from kernel_assistant_training.synth.memory import fitted
 from kernel_assistant_training.synth.mistakes import FaultRates
 from kernel_assistant_training.synth.narrow import Narrow
@@ -25,8 +24,8 @@ from kernel_assistant_training.synth.traced.graphs import traced_graphs
 #: Weights of tasks with one to five steps: at the beginning of a stream, and from pair number `RAMP` on.
 EASY, LEVELS = (0.5, 0.3, 0.15, 0.05, 0.0), (0.18, 0.25, 0.25, 0.2, 0.12)
 RAMP = 5_000
-#: Weights for a model that was trained before: it still gets every third task of four or five steps wrong.
-CONTINUED = (0.1, 0.17, 0.23, 0.25, 0.25)
+#: Weights for a model that was trained before: of its wrong answers, five in six are to tasks of four or five steps.
+CONTINUED = (0.08, 0.14, 0.2, 0.29, 0.29)
 #: Probability that a task also returns intermediate values: higher than for tasks of users, because a small model often
 #: gets the names of results wrong.
 MORE = 0.45
@@ -39,10 +38,13 @@ FAVOURED = {
     frozenset({"group_norm"}): 0.1,
     frozenset({"scan"}): 0.08,
 }
+#: Architectures of the devices that prompts name, as often as they are named.
+ARCHITECTURES = {"cuda": ("sm_90", "sm_90", "sm_90", "sm_80", "sm_89"), "cpu": ("x86-64-avx512", "x86-64-avx2")}
 #: Most tasks with the same canonical key in one stream.
 CAP = 24
-#: Answers of a task, one after the other: the generator's first guess, then other schedules.
-SCHEDULES = 2
+#: Most answers of a task, one after the other: the generator's first guess, then one with a drawn schedule, which
+#: `DRAWN` of the tasks have.
+SCHEDULES, DRAWN = 2, 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ def pairs(
     for pair in drawn(seed, target, Counter(), narrow, continued, traced_share):
         source = mistakes.put(pair.source, random) if mistakes else pair.source
         reply = Message(role="assistant", content=fence(source, target))
-        yield [*_prompt(pair.task, pair.graph, target, random), reply]
+        yield [*prompt(pair.task, target, random), reply]
 
 
 def drawn(
@@ -113,7 +115,7 @@ def drawn(
         if part != "train":
             continue
         try:
-            task_answers = answers(task, target, random, SCHEDULES)
+            task_answers = answers(task, target, random, SCHEDULES if random.random() < DRAWN else 1)
         except Exception:  # noqa: BLE001 - one task that the generator trips over does not end a stream of millions
             yields["generator failed"] += 1
             continue
@@ -135,11 +137,6 @@ def level_weights(made: int) -> list[float]:
 
 
 def prompt(task: Canonical, target: str, random: Random) -> list[Message]:
-    """Returns the system and the user message for a task that is not run; its times are invented."""
-    return _prompt(task, task.concrete(), target, random)
-
-
-def _prompt(task: Canonical, graph: OpGraph, target: str, random: Random) -> list[Message]:
-    arch, baseline = invented(graph, target, random)
-    content = compact_task(task, task.graph.dims, arch, baseline)
+    """Returns the system and the user message for a task, with an architecture by lot."""
+    content = compact_task(task, task.graph.dims, random.choice(ARCHITECTURES[target]))
     return [Message(role="system", content=compact_system(target)), Message(role="user", content=content)]
