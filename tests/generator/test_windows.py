@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.expr import Expr, Load
 from kernel_assistant.generator.ir.schedule import make, read_schedule
+from kernel_assistant.generator.loops.checked import checked_nest
+from kernel_assistant.generator.lower import moving
 from kernel_assistant.generator.search.search import initial, neighbours
 from kernel_assistant.generator.support import classify
 from kernel_assistant.targets import cpu
@@ -169,3 +172,23 @@ def test_windows_inside_of_many_windows_are_a_part_of_their_own(tmp_path: Path) 
     for target in ("cpu", "cuda"):
         assert initial(graph, target, DEVICES[target])[0].form == "parts"
     check_on_cpu(Function(_windows_in_windows), args, tmp_path)
+
+
+def test_windows_of_too_many_loads_are_refused_before_these_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three poolings of 15, 16 and 15 positions: as one kernel, 3,600 loads, of which a fraction is made."""
+    made: list[Load] = []
+    load = moving._Move.load
+
+    def counted(self: moving._Move, expr: Load) -> Expr:
+        made.append(expr)
+        return load(self, expr)
+
+    monkeypatch.setattr(moving._Move, "load", counted)
+
+    def centred(x: torch.Tensor) -> torch.Tensor:
+        pooled = F.avg_pool2d(F.max_pool2d(F.avg_pool2d(x, (3, 5)), 4, 1, 2), (3, 5), 2, (1, 0))
+        return pooled - pooled.mean(1, keepdim=True)
+
+    with pytest.raises(Unsupported, match="loads in one kernel"):
+        checked_nest(export(Function(centred), spread(2, 3, 25, 25)), "cuda")
+    assert 0 < len(made) < moving.MOST_UNROLLED

@@ -17,6 +17,7 @@ from kernel_assistant.generator.ir.expr import (
     Reduce,
     Span,
     Window,
+    ordered,
     resolve,
     resolve_index,
 )
@@ -26,6 +27,9 @@ from kernel_assistant.generator.lower.spans import always_inside, neutral, posit
 
 #: Longest chain that a window is written out as, without and with weights.
 LONGEST, LONGEST_WEIGHTED = 32, 64
+#: Most loads of an unrolled window with everything inside it. More are more than a kernel may have
+#: (`loops/checked.py`): to write them all out first takes seconds.
+MOST_UNROLLED = 2048
 JOIN = {"sum": "{0} + {1}", "max": "ka_max({1}, {0})"}
 
 
@@ -51,17 +55,19 @@ def behind(expr: Expr, guard: Expr) -> Expr:
 
 def chain(window: Window) -> Expr:
     """Unrolls a window (pooling, depthwise convolution) to an expression without loops. Raises Unsupported if the
-    window has more than `longest(window)` positions."""
+    window has more than `longest(window)` positions, or over MOST_UNROLLED loads."""
     if positions(window) > longest(window):
         raise Unsupported(f"a window of {positions(window)} positions inside another reduction")
     taps: list[tuple[Expr, Expr | None]] = [(window.arg, None)]
     for span in window.spans:
         targets = [_place(span, k) for k in range(span.size)]
-        taps = [
-            (_moved(part, span, target, k), both(guard, target.guard))
-            for part, guard in taps
-            for k, target in enumerate(targets)
-        ]
+        moved: list[tuple[Expr, Expr | None]] = []
+        for part, guard in taps:
+            for k, target in enumerate(targets):
+                moved.append((_moved(part, span, target, k), both(guard, target.guard)))
+                if len(moved) == 1:
+                    _check_loads(part, moved[0][0], len(taps) * len(targets))
+        taps = moved
     joined: Expr | None = None
     for part, guard in taps:
         if guard is not None:
@@ -74,6 +80,18 @@ def chain(window: Window) -> Expr:
 def _moved(part: Expr, span: Span, target: Position, k: int) -> Expr:
     part = move(part, (span.source,), target)
     return part if span.tap is None else move(part, (span.tap,), Position(offset=k))
+
+
+def _check_loads(before: Expr, after: Expr, copies: int) -> None:
+    """Raises Unsupported if `copies` expressions like `after`, which was made from `before`, have over MOST_UNROLLED
+    loads of their own."""
+    loads = [expr for expr in ordered([after]) if isinstance(expr, Load)]
+    if len(loads) * copies <= MOST_UNROLLED:
+        return
+    shared = {id(expr) for expr in ordered([before])}
+    count = sum(id(load) not in shared for load in loads) * copies
+    if count > MOST_UNROLLED:
+        raise Unsupported(f"{count} loads in one kernel")
 
 
 def longest(window: Window) -> int:
