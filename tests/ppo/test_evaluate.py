@@ -96,6 +96,16 @@ def test_a_checkpoint_is_exported_as_transformers_loads_it_and_as_the_product_sh
     assert main(["export", "--run", str(folder.path), str(folder.path), str(out)]) == 2
 
 
+def test_a_run_is_evaluated_on_its_own_sources_of_tasks(tmp_path):
+    run = tmp_path / "run"
+    (run / "checkpoint-000000").mkdir(parents=True)
+    sources = {"synthesis": 0.0, "traced": 1.0, "shards": [], "only": [], "level": 5}
+    (run / "run.json").write_text(json.dumps({"sources": sources}), encoding="utf-8")
+    own = evaluate.options_of(asked("--run", run)).sources
+    named = evaluate.options_of(asked("--run", run, "--synthesis", 0.5)).sources
+    assert (own.synthesis, own.traced) == (0.0, 1.0) and (named.synthesis, named.traced) == (0.5, 0.0)
+
+
 @pytest.mark.learns
 @pytest.mark.slow
 def test_a_checkpoint_is_evaluated_once_on_tasks_that_training_never_plays(options, coin):

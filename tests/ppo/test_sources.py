@@ -82,6 +82,9 @@ def test_traced_graphs_are_tasks_of_their_split_different_and_the_same_again():
         assert {split(one.canonical) for one in tasks} == {wanted}
     two = sources.tasks(9, Random(4), weights=lambda levels: {2: 1.0})
     assert {one.level for one in two} == {2}
+    assert MixedSource("cpu", SourceOptions(**ALONE, traced=1.0, narrow=Narrow.of("", 3))).levels() == [1, 2, 3]
+    with pytest.raises(UsageError, match="not restricted"):
+        MixedSource("cpu", SourceOptions(**ALONE, traced=1.0, narrow=Narrow.of("relu", 3)))
     # The judge opens a task only if its module is traced to the same graph.
     graph, _ = trace_source(two[0].kernel_task.content, "task", training=False)
     assert canonical(graph).text() == two[0].canonical.text()

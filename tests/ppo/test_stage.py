@@ -134,6 +134,8 @@ def test_a_share_of_timed_tasks_that_cannot_be_is_refused(options):
         replace(options, timed=1.5)
     with pytest.raises(UsageError, match="later replies"):
         replace(options, timed=0.5, play=replace(options.play, turns=2))
+    with pytest.raises(UsageError, match="full prompt"):
+        replace(options, timed=0.0, play=replace(options.play, profile="full"))
 
 
 def test_a_run_from_before_tasks_could_be_left_untimed_goes_on(options):

@@ -1,5 +1,5 @@
 """Nominal times (computed from sizes) replace measured times, so that a run that is rewarded only for correctness is
-reproducible, although prompts and observations contain times. They say nothing about speed: every correct kernel takes
+reproducible, although reports contain times. They say nothing about speed: every correct kernel takes
 exactly as long as eager PyTorch."""
 
 from __future__ import annotations

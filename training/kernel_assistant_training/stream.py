@@ -160,8 +160,8 @@ def _make(name: str, shape: SharedRowsShape, options: StreamOptions, number: int
 
 
 def _hash(messages: Sequence[Message]) -> int:
-    """Returns a hash of a conversation's graph and answer. The last line of the prompt is left out: its sizes and times
-    hardly ever repeat."""
+    """Returns a hash of a conversation's graph and answer. The last line of the prompt is left out: its sizes hardly
+    ever repeat."""
     text = "\0".join(
         message.content.rpartition("\n")[0] if message.role == "user" else message.content for message in messages[1:]
     )

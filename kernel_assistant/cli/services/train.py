@@ -37,7 +37,7 @@ class _Stages(click.Command):
             formatter.write_dl(
                 [
                     ("smoke", "every stage in minutes, on the CPU: to see that all of it works"),
-                    ("small", "the shipped model, all stages in 25 minutes of one H200"),
+                    ("small", "a model as small as the shipped one, all stages in 25 minutes of one H200"),
                     ("base", "any Hugging Face model: --base FOLDER or OWNER/NAME"),
                 ]
             )

@@ -41,8 +41,8 @@ class OtherGraphError(UsageError):
 
 @dataclass(frozen=True)
 class OpenedTask:
-    """The facts about an open task that a prompt states: graph, baseline (times of PyTorch), device, and the judge's
-    `facts`."""
+    """The facts about an open task for prompts: graph, baseline (times of PyTorch; the full profile states them),
+    device, and the judge's `facts`."""
 
     graph: OpGraph
     facts: dict[str, Any]

@@ -12,6 +12,7 @@ from random import Random
 from typing import Any, Protocol
 
 from kernel_assistant.errors import UsageError
+from kernel_assistant.records.canonical import canonical
 from kernel_assistant_training.evaluation.tasks import MOST_BYTES, TRIES, Task, of_graph, synthesised
 from kernel_assistant_training.synth.memory import fitted, traffic
 from kernel_assistant_training.synth.narrow import Narrow
@@ -76,27 +77,30 @@ class SynthesisSource:
 
 
 class TracedSource:
-    """A source of the tasks in the package's file of graphs that were traced from PyTorch's operators (`traced/`). A
-    task's module is written from its graph, in sizes by lot."""
+    """A source of the tasks in the package's file of graphs that were traced from PyTorch's operators (`traced/`), of
+    up to `narrow.most` operators. A task's module is written from its graph, in sizes by lot. Raises UsageError if
+    `narrow` names operators."""
 
-    def __init__(self, target: str) -> None:
-        self._target = target
+    def __init__(self, target: str, narrow: Narrow) -> None:
+        if narrow.only:
+            raise UsageError("traced graphs are not restricted to operators", "use --traced 0, or leave out --only")
+        self._target, self._most = target, narrow.most
 
     def levels(self, wanted: str) -> Sequence[int]:
-        return sorted(_traced_by_level(wanted))
+        return [level for level in sorted(_traced_by_level(wanted)) if level <= self._most]
 
     def draw(self, random: Random, weights: Weights, wanted: str, seen: set[str]) -> Task | None:
         graphs = _traced_by_level(wanted)
-        own = {level: weight for level, weight in weights.items() if level in graphs}
+        own = {level: weight for level, weight in weights.items() if level in self.levels(wanted)}
         for _ in range(TRIES if own else 0):
             (level,) = random.choices(list(own), list(own.values()))
             graph = fitted(random.choice(graphs[level]).graph, self._target, random)
             if graph is None or traffic(graph) > MOST_BYTES[self._target]:
                 continue
-            task = of_graph(graph, self._target, level)
-            if task.key not in seen:
-                seen.add(task.key)
-                return task
+            key = canonical(graph).key()
+            if key not in seen:
+                seen.add(key)
+                return of_graph(graph, self._target, level)
         return None
 
 
@@ -169,7 +173,8 @@ class MixedSource:
 
     def __init__(self, target: str, options: SourceOptions) -> None:
         weighted: list[tuple[TaskSource, float]] = [(SynthesisSource(target, options.narrow), options.synthesis)]
-        weighted += [(TracedSource(target), options.traced)]
+        if options.traced > 0:
+            weighted.append((TracedSource(target, options.narrow), options.traced))
         self._shards = [ShardSource(folder, target) for folder, weight in options.shards if weight > 0]
         weighted += zip(self._shards, (weight for _, weight in options.shards if weight > 0), strict=True)
         self._weighted = [(source, weight) for source, weight in weighted if weight > 0]

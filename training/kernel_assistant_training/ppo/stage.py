@@ -49,8 +49,8 @@ class StageOptions:
     `curriculum` is the pass rate from which on tasks with one more operator are drawn; with 0, tasks of all sizes are
     drawn from the beginning. `rows` conversations are decoded together; a checkpoint is kept for every `keep_every`
     iterations. Evaluations in the files `known` are reused. Candidates are timed for the share `timed` of the tasks
-    (`Rollouts.play`); with 0 nothing is timed, not even PyTorch. Raises UsageError if that is no share, and if later
-    replies would read times that are not there.
+    (`Rollouts.play`); with 0 nothing is timed, not even PyTorch. Raises UsageError if that is no share, and if the
+    prompt or later replies would need times that are not there.
     """
 
     stage: str
@@ -87,6 +87,8 @@ class StageOptions:
             raise UsageError(f"--timed {self.timed:g} is no share", "use a number from 0 to 1")
         if self.timed < 1 and self.play.turns > 1:
             raise UsageError("later replies read the times of earlier kernels", "use --timed 1, or --turns 1")
+        if self.timed == 0 and self.play.profile != "compact":
+            raise UsageError("the full prompt has the time of PyTorch", "use --timed 1, or --profile compact")
 
     def asked(self) -> dict[str, Any]:
         """Returns the settings that must be the same when a run is started again: all settings that change what is

@@ -76,6 +76,8 @@ def options_of(arguments: EvalArguments) -> EvaluateOptions:
     sources, narrow = sources_of(arguments), before.get("sources", {})
     if sources.narrow.everything and narrow.get("only"):
         sources = replace(sources, narrow=Narrow(frozenset(narrow["only"]), narrow["level"]))
+    if "synthesis" in narrow and not narrow["shards"] and _has_default_weights(arguments):
+        sources = replace(sources, synthesis=narrow["synthesis"], traced=narrow.get("traced", 0.0))
     return EvaluateOptions(
         models=models,
         out=folder,
@@ -92,6 +94,12 @@ def options_of(arguments: EvalArguments) -> EvaluateOptions:
         engine=engine_of(arguments),
         play=PlayOptions(**{name: value for name, value in play.items() if value is not None}),
     )
+
+
+def _has_default_weights(arguments: EvalArguments) -> bool:
+    """Whether no source of tasks was named, so that those of the run are meant."""
+    weights = {one.name: one.default for one in fields(EvalArguments) if one.name in ("synthesis", "traced", "shards")}
+    return all(getattr(arguments, name) == default for name, default in weights.items())
 
 
 def _asked(run: Path) -> dict[str, Any]:

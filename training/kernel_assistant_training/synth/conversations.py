@@ -38,7 +38,7 @@ FAVOURED = {
     frozenset({"group_norm"}): 0.1,
     frozenset({"scan"}): 0.08,
 }
-#: Architectures of the devices that prompts name, as often as they are named.
+#: Architectures that prompts name; repeats are weights.
 ARCHITECTURES = {"cuda": ("sm_90", "sm_90", "sm_90", "sm_80", "sm_89"), "cpu": ("x86-64-avx512", "x86-64-avx2")}
 #: Most tasks with the same canonical key in one stream.
 CAP = 24
