@@ -54,7 +54,7 @@ def test_a_run_and_its_continuation(options):
         assert sum(message.get("loss", False) for message in episode.messages) >= 2
         assert ("fault" in episode.turns) == (not episode.messages[2]["loss"] and episode.turns[0] == "fault")
         timed = [one["content"] for one in episode.messages if one["content"].startswith("ok ")]
-        assert all((" compile " in one) == (episode.compile == "estimated") for one in timed)
+        assert timed and all((" compile " in one) == (episode.compile == "estimated") for one in timed)
         assert episode.split == "train" and episode.best_ms > 0
     # What was cut off is dropped; a second run goes on behind the first.
     path = options.out / "episodes-cpu-00.jsonl"

@@ -27,8 +27,8 @@ from kernel_assistant.generator.lower.spans import always_inside, neutral, posit
 
 #: Longest chain that a window is written out as, without and with weights.
 LONGEST, LONGEST_WEIGHTED = 32, 64
-#: Most loads of an unrolled window with everything inside it. More are more than a kernel may have
-#: (`loops/checked.py`): to write them all out first takes seconds.
+#: Most loads of an unrolled window with everything inside it. A kernel may have 512, or four for each of its nodes
+#: (`loops/checked.py`); to write out thousands before they are refused takes seconds.
 MOST_UNROLLED = 2048
 JOIN = {"sum": "{0} + {1}", "max": "ka_max({1}, {0})"}
 

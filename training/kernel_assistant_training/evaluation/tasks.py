@@ -47,13 +47,26 @@ def synthesised(
     """Makes a task of the split `wanted`, with `level()` synthesis steps, whose key is not in `seen`; adds the key to
     `seen`. `narrow` restricts the operators. Returns None if none of `TRIES` random graphs fits.
     """
-    for _ in range(TRIES):
+
+    def sample() -> tuple[OpGraph, int]:
         steps = level()
-        graph = fitted(narrow.sample(random, steps), target, random)
+        return narrow.sample(random, steps), steps
+
+    return new_task(target, random, sample, wanted, seen)
+
+
+def new_task(
+    target: str, random: Random, sample: Callable[[], tuple[OpGraph, int]], wanted: str, seen: set[str]
+) -> Task | None:
+    """Makes a task of the split `wanted`, whose key is not in `seen`, from a graph that `sample` returns with its
+    level; adds the key to `seen`. Sizes are drawn at random. Returns None if none of `TRIES` graphs fits."""
+    for _ in range(TRIES):
+        sampled, level = sample()
+        graph = fitted(sampled, target, random)
         if graph is None or traffic(graph) > MOST_BYTES[target]:
             continue
         task = canonical(graph)
         if split(task) == wanted and task.key() not in seen:
             seen.add(task.key())
-            return of_graph(graph, target, steps)
+            return of_graph(graph, target, level)
     return None

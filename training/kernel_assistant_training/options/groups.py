@@ -43,7 +43,7 @@ class PairArguments(NarrowArguments):
 class SourceArguments(NarrowArguments):
     shards: tuple[str, ...] = option((), "Folders of tasks that `train synth` made.", metavar="DIR[=WEIGHT]")
     synthesis: float = option(1.0, "Weight of synthesised tasks beside shards.", metavar="WEIGHT")
-    traced: float = option(0.0, "Weight of tasks of traced PyTorch operators beside these.", metavar="WEIGHT")
+    traced: float = option(0.0, "Weight of tasks that were traced from PyTorch's operators.", metavar="WEIGHT")
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,8 @@ from random import Random
 from typing import Any, Protocol
 
 from kernel_assistant.errors import UsageError
-from kernel_assistant.records.canonical import canonical
-from kernel_assistant_training.evaluation.tasks import MOST_BYTES, TRIES, Task, of_graph, synthesised
-from kernel_assistant_training.synth.memory import fitted, traffic
+from kernel_assistant.records import OpGraph
+from kernel_assistant_training.evaluation.tasks import Task, new_task, of_graph, synthesised
 from kernel_assistant_training.synth.narrow import Narrow
 from kernel_assistant_training.synth.split import split_of
 from kernel_assistant_training.synth.traced.graphs import TracedGraph, traced_graphs
@@ -92,16 +91,12 @@ class TracedSource:
     def draw(self, random: Random, weights: Weights, wanted: str, seen: set[str]) -> Task | None:
         graphs = _traced_by_level(wanted)
         own = {level: weight for level, weight in weights.items() if level in self.levels(wanted)}
-        for _ in range(TRIES if own else 0):
+
+        def sample() -> tuple[OpGraph, int]:
             (level,) = random.choices(list(own), list(own.values()))
-            graph = fitted(random.choice(graphs[level]).graph, self._target, random)
-            if graph is None or traffic(graph) > MOST_BYTES[self._target]:
-                continue
-            key = canonical(graph).key()
-            if key not in seen:
-                seen.add(key)
-                return of_graph(graph, self._target, level)
-        return None
+            return random.choice(graphs[level]).graph, level
+
+        return new_task(self._target, random, sample, wanted, seen) if own else None
 
 
 @cache

@@ -21,6 +21,7 @@ from kernel_assistant_training.options.stages import EvalArguments
 from kernel_assistant_training.ppo.arguments import engine_of, sources_of
 from kernel_assistant_training.ppo.evaluating import EvaluateOptions, ModelScore, evaluate
 from kernel_assistant_training.ppo.play import PlayOptions
+from kernel_assistant_training.ppo.sources import SourceOptions
 from kernel_assistant_training.run_control import RunControl
 from kernel_assistant_training.synth.narrow import Narrow
 from kernel_assistant_training.tracking import EVALUATED
@@ -73,11 +74,12 @@ def options_of(arguments: EvalArguments) -> EvaluateOptions:
     typed: dict[str, object] = {"turns": arguments.turns, "reply": arguments.reply, "context": arguments.context}
     typed |= {"scheme": arguments.reward, "clock": arguments.clock, "profile": arguments.profile}
     play |= {name: value for name, value in typed.items() if value is not None}
-    sources, narrow = sources_of(arguments), before.get("sources", {})
-    if sources.narrow.everything and narrow.get("only"):
-        sources = replace(sources, narrow=Narrow(frozenset(narrow["only"]), narrow["level"]))
-    if "synthesis" in narrow and not narrow["shards"] and _has_default_weights(arguments):
-        sources = replace(sources, synthesis=narrow["synthesis"], traced=narrow.get("traced", 0.0))
+    sources, played = sources_of(arguments), before.get("sources", {})
+    none_named = replace(sources, narrow=Narrow()) == SourceOptions()
+    if sources.narrow.everything and played.get("only"):
+        sources = replace(sources, narrow=Narrow(frozenset(played["only"]), played["level"]))
+    if none_named and "synthesis" in played and not played["shards"]:
+        sources = replace(sources, synthesis=played["synthesis"], traced=played.get("traced", 0.0))
     return EvaluateOptions(
         models=models,
         out=folder,
@@ -94,12 +96,6 @@ def options_of(arguments: EvalArguments) -> EvaluateOptions:
         engine=engine_of(arguments),
         play=PlayOptions(**{name: value for name, value in play.items() if value is not None}),
     )
-
-
-def _has_default_weights(arguments: EvalArguments) -> bool:
-    """Whether no source of tasks was named, so that those of the run are meant."""
-    weights = {one.name: one.default for one in fields(EvalArguments) if one.name in ("synthesis", "traced", "shards")}
-    return all(getattr(arguments, name) == default for name, default in weights.items())
 
 
 def _asked(run: Path) -> dict[str, Any]:

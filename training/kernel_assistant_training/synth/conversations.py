@@ -42,8 +42,8 @@ FAVOURED = {
 ARCHITECTURES = {"cuda": ("sm_90", "sm_90", "sm_90", "sm_80", "sm_89"), "cpu": ("x86-64-avx512", "x86-64-avx2")}
 #: Most tasks with the same canonical key in one stream.
 CAP = 24
-#: Most answers of a task, one after the other: the generator's first guess, then one with a drawn schedule, which
-#: `DRAWN` of the tasks have.
+#: A task has up to `SCHEDULES` answers, one after the other: the generator's first guess and, with the probability
+#: `DRAWN`, one for a schedule drawn at random.
 SCHEDULES, DRAWN = 2, 0.5
 
 
