@@ -67,6 +67,10 @@ def test_another_number_of_processes_goes_on_and_a_broken_task_costs_itself(opti
     asked = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps({**asked, "parts": 1}))
     before = list(read_labels(folder))
+    for task in {one.task for one in before}:
+        rows = sorted((one for one in before if one.task == task), key=lambda one: one.number)
+        fastest = min(rows, key=lambda one: one.candidate_ms or 0.0)
+        assert [one.again_ms is not None for one in rows] == [one in (rows[0], fastest) for one in rows]
     broken = _broken(100, 2)
     write_shards(options.tasks, "tasks", [*broken, *read_rows(options.tasks)], task_schema())
     again = run(replace(options, processes=2))
@@ -80,6 +84,21 @@ def test_another_number_of_processes_goes_on_and_a_broken_task_costs_itself(opti
     assert run(replace(options, processes=3))["rows"] == 8
     with pytest.raises(UsageError, match="candidates 2, not 3"):
         run(replace(options, candidates=3))
+
+
+@pytest.mark.lost
+@pytest.mark.slow
+def test_the_rest_of_a_half_done_task_is_not_timed_twice(options: LabelArguments) -> None:
+    """Its fastest candidate may be one of those before."""
+    run(options)
+    (path,) = (options.out / "labels").glob("labels-*.jsonl")
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-1]))
+    run(options)
+    rows = list(read_labels(options.out / "labels"))
+    assert len(rows) == len(lines)
+    assert (rows[-1].number, rows[-1].again_ms) == (1, None)
+    assert rows[0].again_ms is not None
 
 
 @pytest.mark.lost

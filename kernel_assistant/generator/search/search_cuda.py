@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernel_assistant.generator.ir.schedule import Schedule, make
+from kernel_assistant.generator.search.clusters import clusters_of
 from kernel_assistant.generator.search.ladders import derived
 from kernel_assistant.generator.search.search_scan import scans
 from kernel_assistant.generator.search.search_team import long_rows
@@ -17,8 +18,19 @@ TEAM_BYTES = 1 << 20
 SHORT_ROW = 128
 #: From this many rows on, a few columns are work for a block.
 LONG_COLUMN = 48
+#: Columns of so few rows are shared by four threads, not by eight; longer ones too, if they are read again and their
+#: values are in the second-level cache.
+SHORT_COLUMN, MEDIUM_COLUMN = 64, 96
 #: A column reduction that reads up to so many bytes has its values in the second-level cache.
 CACHED_BYTES = 32 << 20
+#: Windows of fewer outputs have a thread for each output. From LONG_STRIPS threads on, strips are whole vectors long,
+#: below it half as long.
+STRIPS, LONG_STRIPS = 500_000, 2_000_000
+#: Rows of fewer elements are turned through shared memory only after a plain copy was tried: most of a tile would be
+#: empty. Up to the second number, tiles of 32 are tried before those of 64.
+SHORT_TILE, SMALL_TILE = 26, 32
+#: Rows from this length on are blocks' if there are too few for a warp each.
+LONG_WARP_ROW = 512
 #: Parts of a row that are joined in a launch of their own: large enough that joining costs nothing, small enough that
 #: the last wave of blocks is a small share.
 PART_BYTES = 256 << 10
@@ -37,29 +49,32 @@ def initial_cuda(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
 
 
 def _window(shape: LoopShape) -> list[Schedule]:
-    """Returns the first schedules for windows (poolings, depthwise convolutions): first those in which each thread
-    computes a strip of neighbouring outputs in vectors, then those with one output of a row for each thread, in blocks
-    that fit the rows of outputs.
+    """Returns the first schedules for windows (poolings, depthwise convolutions): strips of neighbouring outputs in
+    vectors, or one output of a row for each thread, in blocks that fit the rows of outputs. Of few outputs, each is a
+    thread's, so that the device is busy (`STRIPS`, `LONG_STRIPS`).
     """
     filled = {block: shape.inner / (-(-shape.inner // block) * block) for block in (256, 128, 64)}
     fit = next((block for block, share in filled.items() if share >= 0.8), max(filled, key=filled.__getitem__))
     pairs = ((fit, 1), (fit, 4), (fit, 8), (fit, 2), (256, 1), (256, 4), (128, 1))
     staged = ((fit, 1, 1), (fit, 1, 4), (fit, 4, 1), (64, 1, 2), (fit, 8, 2))
-    return [
-        *_strips(shape),
-        *(make("cuda", "window/direct", block=block, rows=rows) for block, rows in pairs),
-        *(make("cuda", "window/shared", block=block, rows=rows, unroll=unroll) for block, rows, unroll in staged),
-    ]
+    direct = [make("cuda", "window/direct", block=block, rows=rows) for block, rows in pairs]
+    shared = [make("cuda", "window/shared", block=block, rows=rows, unroll=unroll) for block, rows, unroll in staged]
+    alone = [make("cuda", "window/direct", block=128, rows=1)] if shape.outer * shape.inner < STRIPS else []
+    return [*alone, *_strips(shape), *direct, *shared]
 
 
 def _strips(shape: LoopShape) -> list[Schedule]:
     """Returns schedules in which each thread computes a strip of neighbouring outputs in one or several rows. A strip
     is half a 16-byte vector to two vectors long; the input is read from memory or through shared memory.
     """
-    size = shape.written_bytes // max(shape.outer * shape.inner, 1)
+    outputs = shape.outer * shape.inner
+    size = shape.written_bytes // max(outputs, 1)
     vec = max(min(16 // max(size, 1), 8), 2)
+    half = max(vec // 2, 2)
 
     strips = [(vec, 1, 0), (vec, 2, 0), (vec, 4, 0), (vec, 1, 1), (2 * vec, 1, 0), (2 * vec, 1, 1), (vec // 2, 4, 0)]
+    if outputs < LONG_STRIPS * vec:
+        strips = [(half, 1, 0), (half, 2, 0), *strips]
     return [make("cuda", "window/strip", rows=rows, stage=stage, strip=strip) for strip, rows, stage in strips]
 
 
@@ -70,38 +85,57 @@ def _pointwise(shape: LoopShape) -> list[Schedule]:
     # bytes were a fifth to a third faster than sixteen on an H200.
     widths = [(8, 4), (8, 2), (4, 2), (4, 1), (8, 8), (1, 2), (1, 4), (4, 4), (2, 2), (8, 1), (2, 1), (1, 1)]
     across = [
-        make("cuda", "pointwise/transpose", tile=tile, vec=vec, put=put) for vec, put in widths for tile in (64, 32)
+        make("cuda", "pointwise/transpose", tile=tile, vec=vec, put=put)
+        for vec, put in widths
+        for tile in ((32, 64) if shape.inner <= SMALL_TILE else (64, 32))
     ]
-    return [*across, *(make("cuda", "pointwise", block=b, unroll=u, hint=h, vec=shape.vec) for b, u, h in make_one)]
+    # Vectors in rows that they do not divide are taken apart at each end: shorter ones waste less. Without vectors, a
+    # thread still computes two neighbours.
+    vec = min(shape.vec, 4) if shape.inner % shape.vec else max(shape.vec, 2)
+    plain = [make("cuda", "pointwise", block=b, unroll=u, hint=h, vec=vec) for b, u, h in make_one]
+    return [*plain[:1], *across, *plain[1:]] if shape.inner < SHORT_TILE else [*across, *plain]
 
 
 def _rows(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
     cores = max(device.cores, 1)
     if shape.reduced <= SHORT_ROW and shape.outer >= 16 * cores and (short := _warp_rows(shape)):
         return short
-    schedules = _safe_first([*_register_rows(shape), *_shared_rows(shape, device), *_stream_rows(shape)])
+    schedules = _safe_first([*_register_rows(shape, cores), *_shared_rows(shape, device), *_stream_rows(shape)])
     kept = long_rows(shape, device)
-    if shape.outer < 2 * cores and shape.outer * shape.reduced > 1 << 20:
+    few = 16 * shape.outer < cores and shape.reduced >= 1 << 18
+    if few or (shape.outer < 2 * cores and shape.outer * shape.reduced > 1 << 20):
         split = _split_rows(shape, cores)
-        if 16 * shape.outer < cores and shape.reduced >= 1 << 18:
+        if few:
             # A block or a cluster for each row would leave most of the device without work.
             return [split[0], *kept, *split[1:]]
-        return [split[0], *kept, *split[1:], *schedules]
+        return [split[0], *_resident(shape, device), *kept, *split[1:], *schedules]
     # Where a row fills many blocks, teams come before clusters; a few blocks meet sooner in a cluster.
     ahead, count = (1, len(kept)) if shape.reduced * shape.copied_bytes >= TEAM_BYTES else (6, 2)
     return [*schedules[:ahead], *kept[:count], *schedules[ahead:], *kept[count:]]
 
 
+def _resident(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
+    """Returns the schedule that keeps rows of several passes in registers, of clusters where the GPU has them, if the
+    rows fill a quarter of the device: on an H200 it is up to twice as fast as parts of rows that are read again. Empty
+    if there is none.
+    """
+    cores = max(device.cores, 1)
+    if shape.passes < 2 or 4 * shape.outer < cores:
+        return []
+    sizes = clusters_of(device)
+    return [one for one in _register_rows(shape, cores) if dict(one.params).get("cluster", 1) in sizes][:1]
+
+
 def _split_rows(shape: LoopShape, cores: int) -> list[Schedule]:
     """Returns schedules in which several thread blocks share each row, because there are too few rows to fill the
     device, which has `cores` multiprocessors. If rows are long enough, those with many blocks that read PART_BYTES each
-    come first, and one has 16 blocks for each multiprocessor; the others have about eight.
+    come first, and one has 16 blocks for each multiprocessor; the others have four to eight.
     """
     wanted = max(8 * cores // shape.outer, 2)
-    parts = 1 << (wanted - 1).bit_length()
+    parts, most = 1 << (wanted.bit_length() - 1), 1 << (wanted - 1).bit_length()
     many = min(shape.reduced * shape.row_bytes // PART_BYTES, 16384)
     joined, waves = [], []
-    if many > parts:
+    if many > most:
         joined = [
             make("cuda", "rows/split", parts=many, block=block, unroll=unroll, hint=hint, join=1, vec=shape.vec)
             for block, unroll, hint in ((512, 4, 0), (256, 4, 1), (512, 2, 0), (256, 4, 0), (256, 8, 1), (256, 2, 0))
@@ -119,9 +153,9 @@ def _safe_first(schedules: list[Schedule]) -> list[Schedule]:
     return [alone, *(schedule for schedule in schedules if schedule != alone)]
 
 
-def _register_rows(shape: LoopShape) -> list[Schedule]:
+def _register_rows(shape: LoopShape, cores: int) -> list[Schedule]:
     """Returns schedules that keep rows in registers. Those with about GOOD_VALUES values for each thread come first,
-    and small clusters before large ones.
+    and small clusters before large ones. The device has `cores` multiprocessors.
     """
     scored: list[tuple[float, Schedule]] = []
     for block in (64, 128, 256, 512, 1024):
@@ -136,7 +170,11 @@ def _register_rows(shape: LoopShape) -> list[Schedule]:
             )
             scored.append((score, schedule))
     ranked = [schedule for _, schedule in sorted(scored, key=lambda item: item[0])[:6]]
-    return [*_warp_rows(shape), *ranked] if shape.reduced <= 1024 else ranked
+    if shape.reduced > 1024:
+        return ranked
+    # A warp for each row needs many rows.
+    first = ranked[:1] if shape.reduced >= LONG_WARP_ROW and shape.outer < 16 * cores else []
+    return list(dict.fromkeys([*first, *_warp_rows(shape), *ranked]))
 
 
 def _warp_rows(shape: LoopShape) -> list[Schedule]:
@@ -185,10 +223,19 @@ def _cols(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
     cores, vec = max(device.cores, 1), shape.vec
     half = max(vec // 2, 1)
     # Tiles of few columns, so that many blocks are at work; what runs along R is in whole lines either way.
-    turned = ((8, 16, vec), (8, 32, vec), (16, 16, vec), (16, 16, half), (16, 32, 1), (8, 8, vec), (32, 8, half))
+    turned = (
+        (8, 16, vec if shape.inner >= 8 * vec else 1),
+        (8, 32, vec),
+        (16, 16, vec),
+        (16, 16, half),
+        (16, 32, 1),
+        (8, 8, vec),
+        (32, 8, half),
+    )
     kept = (
         *(turned if shape.turned and shape.reduced >= LONG_COLUMN else ()),
-        *((32, 4, vec), (32, 8, vec), (64, 4, vec), (32, 8, 1), (32, 4, 1), (32, 16, vec), (128, 2, vec)),
+        *((32, 4, half), (32, 4, vec), (32, 8, vec), (64, 4, vec)),
+        *((32, 8, 1), (32, 4, 1), (32, 16, vec), (128, 2, vec)),
     )
     if not shape.turned and shape.outer * shape.reduced * shape.inner * shape.row_bytes <= CACHED_BYTES:
         kept = (*sorted(_low_tiles(shape, half), key=lambda one: _idle(shape, cores, *one)), *kept)
@@ -197,9 +244,13 @@ def _cols(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
         for tx, ty, width in dict.fromkeys(_no_wider(shape, *one) for one in kept)
     ]
     read = (
-        *(((8, 16, 8, vec), (16, 16, 4, vec)) if shape.turned else ()),
+        *(((8, 16, 8, vec), (16, 16, 4, vec)) if shape.turned and shape.reduced >= LONG_COLUMN else ()),
         *((32, 8, 8, 1), (32, 8, 4, vec), (64, 4, 8, 1), (32, 16, 8, 1), (128, 2, 8, vec), (32, 4, 8, vec)),
     )
+    if not shape.turned and shape.reduced <= SHORT_COLUMN:
+        # Two columns of each thread, if that leaves enough blocks.
+        pair = min(vec, 2) if shape.outer * -(-shape.inner // 64) >= 8 * cores else 1
+        read = ((32, 4, 8, pair), *read)
     tiles = dict.fromkeys((*_no_wider(shape, tx, ty, width), unroll) for tx, ty, unroll, width in read)
     stream = [make("cuda", "cols/stream", tx=tx, ty=ty, unroll=unroll, vec=width) for tx, ty, width, unroll in tiles]
     fitting = [schedule for schedule in registers if schedule is not None] if shape.passes > 1 else []
@@ -213,14 +264,16 @@ def _cols(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
 
 def _low_tiles(shape: LoopShape, width: int) -> list[tuple[int, int, int]]:
     """Returns block shapes (tx, ty, vec) for a column reduction: threads along the columns, threads that share a
-    column, and columns of a thread (`width` or 1). Each thread has few values of a column and loads them all at once.
-    If values come from the cache, this takes an H200 two thirds to a quarter of the time of many values for each
-    thread.
+    column, and columns of a thread (`width`, 1 or a whole vector). Each thread has few values of a column and loads
+    them all at once. If values come from the cache, this takes an H200 two thirds to a quarter of the time of many
+    values for each thread.
     """
     if shape.reduced <= 8:
-        return [(8, 8, width), (32, 4, width)]
-    lower = [(16, 16, width), (8, 32, width), (8, 32, 1)] if shape.reduced <= 64 else [(8, 32, width), (8, 32, 1)]
-    return [*lower, (8, 16, width)]
+        return [(32, 4 if shape.reduced > 3 else 2, shape.vec), (32, 4, width), (8, 8, width)]
+    tall = [(8, 32, width), (8, 32, 1), (8, 16, width)]
+    if shape.reduced > MEDIUM_COLUMN:
+        return tall
+    return [(32, 4, width), (16, 8, width), *([(16, 16, width)] if shape.reduced <= SHORT_COLUMN else []), *tall]
 
 
 def _idle(shape: LoopShape, cores: int, tx: int, ty: int, width: int) -> float:
@@ -246,7 +299,7 @@ def _split_columns(shape: LoopShape, cores: int, blocks: int) -> list[Schedule]:
     most = 1 << (max((8 if shape.passes == 1 else 4) * cores // max(blocks, 1), 2) - 1).bit_length()
     schedules = []
     for half in (1, 2):
-        for vec in dict.fromkeys((shape.vec, 1)):
+        for vec in dict.fromkeys((1, shape.vec) if shape.inner >= 32 else (shape.vec, 1)):
             tx = min(32 // vec, _power(-(-shape.inner // vec)))
             ty = 256 // tx
             parts = most
@@ -270,6 +323,9 @@ def _narrow(shape: LoopShape) -> list[Schedule]:
     flat = [make("cuda", "cols/stream", flat=1, tx=threads // ty, ty=ty, vec=1) for threads in (256, 128, 512)]
     kept = [make("cuda", "cols/reg", flat=1, tx=256 // ty, ty=ty, vec=1)] if shape.passes > 1 else []
     order = [*deep, *kept, *flat] if shape.reduced >= 512 else [*kept, *flat, *(deep if shape.reduced >= 64 else [])]
+    if shape.inner <= 4 and 32 <= shape.reduced < 512:
+        # Threads of a warp read along the rows, which are contiguous but for the few columns.
+        order = [make("cuda", "cols/stream", flat=1, tx=8, ty=8, vec=1), *order]
     return [schedule for one in order if (schedule := derived(shape, one)) is not None]
 
 

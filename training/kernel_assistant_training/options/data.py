@@ -47,6 +47,8 @@ class LabelArguments:
         None, "Folder of shards.", shown="that of --out", type=click.Path(exists=True, file_okay=False, path_type=Path)
     )
     target: Target = option(help="Device kind of the kernels.")
+    drawn: int = option(0, "Tasks that are drawn into --out, if there are no shards: equally many of each kind.")
+    seed: int = option(0, "Seed of the drawn tasks.")
     candidates: int = option(16, "Candidates of a task at most.")
     tasks_most: int = option(_ANY, "Tasks of the shards at most, the first ones.")
     rows_most: int = option(_ANY, "Rows, earlier ones included, after which no task begins.")

@@ -12,16 +12,25 @@ from typing import Any
 
 import click
 
-from kernel_assistant.errors import EXIT_INTERNAL, InternalError, KernelAssistantError, UsageError
+from kernel_assistant.errors import (
+    EXIT_INTERNAL,
+    InternalError,
+    KernelAssistantError,
+    StoreError,
+    UsageError,
+    boundary,
+)
 from kernel_assistant.session.training_run import TrainingCommand, ask
 from kernel_assistant.session.training_stages import appended_lines
 from kernel_assistant_training.evaluation.processes import side_by_side
 from kernel_assistant_training.options.data import LabelArguments
 from kernel_assistant_training.run_control import RunControl
 from kernel_assistant_training.run_settings import claim_run
+from kernel_assistant_training.synth.answers import DEVICES
+from kernel_assistant_training.tasks.drawn import rows_of_tasks
 from kernel_assistant_training.tasks.label_rows import read_labels
 from kernel_assistant_training.tasks.labeller import Labeller
-from kernel_assistant_training.tasks.shards import arrow, read_rows, write_shards
+from kernel_assistant_training.tasks.shards import arrow, read_rows, task_schema, write_shards
 
 LOOK_SECONDS = 2.0
 STAGES = ("open_seconds", "build_seconds", "verify_seconds", "profile_seconds")
@@ -36,10 +45,7 @@ def run(asked: LabelArguments) -> dict[str, Any]:
     """Evaluates the candidates in all processes, then writes the shards; returns the summary. Raises UsageError without
     tasks, InternalError if processes failed, and MissingError without pyarrow."""
     arrow()
-    if not read_rows(asked.tasks or asked.out):
-        raise UsageError(
-            f"{asked.tasks or asked.out} has no shards of tasks", "make them: python -m kernel_assistant_training synth"
-        )
+    _require_tasks(asked)
     folder = asked.out / "labels"
     settings = {"stage": "label", "target": asked.target, "candidates": asked.candidates}
     claim_run(folder, settings, free=("parts",))
@@ -64,13 +70,28 @@ def run(asked: LabelArguments) -> dict[str, Any]:
     }
 
 
+def _require_tasks(asked: LabelArguments) -> None:
+    """Draws tasks into the folder of results if there are none and some are asked for. Raises UsageError without tasks,
+    and if tasks are to be drawn although a folder of shards is named."""
+    if asked.drawn and asked.tasks is not None:
+        raise UsageError("--drawn draws tasks into --out, and --tasks names others", "leave out one of the two")
+    if read_rows(asked.tasks or asked.out):
+        return
+    if not asked.drawn:
+        cause = f"{asked.tasks or asked.out} has no shards of tasks"
+        raise UsageError(cause, "use --drawn COUNT, or kernel-assistant train synth")
+    with boundary(StoreError, f"{asked.out}: tasks could not be written"):
+        asked.out.mkdir(parents=True, exist_ok=True)
+    write_shards(asked.out, "tasks", rows_of_tasks(DEVICES[asked.target], asked.drawn, asked.seed), task_schema())
+
+
 def label_schema() -> Any:
     """Returns the pyarrow schema of a row. Times `*_ms` are in milliseconds (null if unknown), `*_seconds` in seconds;
     noise is relative; memory is in bytes."""
     pa = arrow()
     texts = ("task", "target", "device", "candidate", "schedule", "source", "outcome", "stage", "message", "launches")
     fields = {name: pa.string() for name in texts} | {
-        name: pa.float64() for name in ("candidate_ms", "graph_ms", "eager_ms")
+        name: pa.float64() for name in ("candidate_ms", "graph_ms", "again_ms", "again_graph_ms", "eager_ms")
     }
     fields |= {name: pa.float64() for name in ("noise", "floor_ms", "seconds", *STAGES)}
     numbers = ("samples", "registers", "shared_bytes", "spill_bytes", "number")

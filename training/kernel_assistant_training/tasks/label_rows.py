@@ -27,8 +27,10 @@ class Label(Record, frozen=True, kw_only=True):
     is not tried again.
 
     `candidate_ms` is the median over `samples` blocks (several timed calls in a row), whose relative spread is `noise`;
-    `graph_ms` is the time in a CUDA graph; `floor_ms` is the roofline. Memory is in bytes; registers and static shared
-    memory are the maximum over the kernels; `launches` has grid, block and dynamic shared memory, as JSON.
+    `graph_ms` is the time in a CUDA graph; `floor_ms` is the roofline. `again_ms` and `again_graph_ms` are the same
+    times from a second evaluation, which the task's first candidate and its fastest one get, because the smallest of
+    many times is too small by its noise. Memory is in bytes; registers and static shared memory are the maximum over
+    the kernels; `launches` has grid, block and dynamic shared memory, as JSON.
 
     `*_seconds` are the seconds that the judge waited for the build, and for verifying and profiling on the device.
     `open_seconds`, for opening the task and timing eager PyTorch, is set for the task's first candidate only.
@@ -47,6 +49,8 @@ class Label(Record, frozen=True, kw_only=True):
     launches: str = ""
     candidate_ms: float | None = None
     graph_ms: float | None = None
+    again_ms: float | None = None
+    again_graph_ms: float | None = None
     noise: float | None = None
     samples: int | None = None
     eager_ms: float | None = None
@@ -98,8 +102,12 @@ def label_of(
     evaluation: Evaluation | None,
     device: DeviceFacts,
     opened: float | None,
+    again: Evaluation | None = None,
 ) -> Label:
+    """Returns the row of a task's candidate. `evaluation` is None if the judge was lost; `opened` are the seconds of
+    opening the task, if this is its first row; `again` is the second evaluation, if there was one."""
     timing = evaluation.timing if evaluation else None
+    second = again.timing if again else None
     resources = evaluation.resources if evaluation else ()
     plan = candidate.plan
     spent = {_SPENT[name]: taken for name, taken in evaluation.seconds.items()} if evaluation else {}
@@ -118,6 +126,8 @@ def label_of(
         launches=msgspec.json.encode(launches).decode(),
         candidate_ms=timing.candidate_ms if timing else None,
         graph_ms=timing.graph_ms if timing else None,
+        again_ms=second.candidate_ms if second else None,
+        again_graph_ms=second.graph_ms if second else None,
         noise=timing.noise if timing else None,
         samples=timing.samples if timing else None,
         eager_ms=timing.eager_ms if timing else None,
