@@ -26,6 +26,12 @@ CACHED_BYTES = 32 << 20
 #: Windows of fewer outputs have a thread for each output. From LONG_STRIPS threads on, strips are whole vectors long,
 #: below it half as long.
 STRIPS, LONG_STRIPS = 500_000, 2_000_000
+#: Windows of so many positions that share none have a thread for each output, however many they are: neighbouring
+#: threads of strips would read far apart.
+LARGE_WINDOW = 16
+#: From so many neighbouring windows on that read an element, strips have two rows of outputs, and four, so that a
+#: thread reads an element once for all. With a few (`LITTLE_SHARED`, from, below), strips are whole vectors long.
+SHARED, MUCH_SHARED, LITTLE_SHARED = 8.0, 10.0, (4.0, 6.0)
 #: Rows of fewer elements are turned through shared memory only after a plain copy was tried: most of a tile would be
 #: empty. Up to the second number, tiles of 32 are tried before those of 64.
 SHORT_TILE, SMALL_TILE = 26, 32
@@ -59,7 +65,9 @@ def _window(shape: LoopShape) -> list[Schedule]:
     staged = ((fit, 1, 1), (fit, 1, 4), (fit, 4, 1), (64, 1, 2), (fit, 8, 2))
     direct = [make("cuda", "window/direct", block=block, rows=rows) for block, rows in pairs]
     shared = [make("cuda", "window/shared", block=block, rows=rows, unroll=unroll) for block, rows, unroll in staged]
-    alone = [make("cuda", "window/direct", block=128, rows=1)] if shape.outer * shape.inner < STRIPS else []
+    apart = shape.overlap <= 1 and shape.positions >= LARGE_WINDOW
+    first = apart or shape.outer * shape.inner < STRIPS
+    alone = [make("cuda", "window/direct", block=128, rows=1)] if first else []
     return [*alone, *_strips(shape), *direct, *shared]
 
 
@@ -73,7 +81,11 @@ def _strips(shape: LoopShape) -> list[Schedule]:
     half = max(vec // 2, 2)
 
     strips = [(vec, 1, 0), (vec, 2, 0), (vec, 4, 0), (vec, 1, 1), (2 * vec, 1, 0), (2 * vec, 1, 1), (vec // 2, 4, 0)]
-    if outputs < LONG_STRIPS * vec:
+    if shape.overlap >= MUCH_SHARED:
+        strips = [(half, 4, 0), (vec, 4, 0), *strips]
+    elif shape.overlap >= SHARED:
+        strips = [(half, 2, 0), (half, 1, 0), *strips]
+    elif outputs < LONG_STRIPS * vec and not LITTLE_SHARED[0] <= shape.overlap < LITTLE_SHARED[1]:
         strips = [(half, 1, 0), (half, 2, 0), *strips]
     return [make("cuda", "window/strip", rows=rows, stage=stage, strip=strip) for strip, rows, stage in strips]
 

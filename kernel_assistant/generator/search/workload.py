@@ -3,9 +3,10 @@ width and more. Free dimensions have their base sizes, those with which the grap
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from kernel_assistant.generator.ir.expr import Axis, children
+from kernel_assistant.generator.ir.expr import Axis, Window, children
 from kernel_assistant.generator.ir.sizes import size_value
 from kernel_assistant.generator.loops.nest import LoopNest, accesses
 from kernel_assistant.generator.loops.passes import Passes, plan_passes
@@ -28,7 +29,9 @@ class LoopShape:
     of values that are kept for later passes at the same time, and `passes` the number of passes over R. `costly` says
     that some values that later passes read are expensive to recompute; `static`, that R has a known length; `shifted`,
     that rows begin at unaligned addresses; `reverse`, that a scan runs from the end; `turned`, that some accesses of a
-    column reduction are contiguous along R.
+    column reduction are contiguous along R. `positions` is the number of elements that a window reads, and `overlap` is
+    how many neighbouring windows read the same element: the positions over the product of the strides. Both are those
+    of the largest window, 0 without windows.
     """
 
     family: str
@@ -46,6 +49,8 @@ class LoopShape:
     shifted: bool
     reverse: bool
     turned: bool = False
+    positions: int = 0
+    overlap: float = 0.0
 
 
 def measure(nest: LoopNest, dims: dict[str, int]) -> LoopShape:
@@ -59,6 +64,7 @@ def measure(nest: LoopNest, dims: dict[str, int]) -> LoopShape:
     along = [
         access for access in accesses(nest) if access.buffer and any(axis in access.index for axis in nest.reduced)
     ]
+    windows = [expr for expr in nest.program.exprs if isinstance(expr, Window)]
     written = 0
     for access, output in nest.stores:
         axes = [*nest.outer, *nest.reduced, *nest.inner]
@@ -84,6 +90,8 @@ def measure(nest: LoopNest, dims: dict[str, int]) -> LoopShape:
         shifted=shifted,
         reverse=any(scan.reverse for scan in nest.scans),
         turned=nest.family == "cols" and bool(runs_along(nest, _columns(nest, vec))),
+        positions=max((math.prod(span.size for span in window.spans) for window in windows), default=0),
+        overlap=max((math.prod(span.size / span.stride for span in window.spans) for window in windows), default=0.0),
     )
 
 
