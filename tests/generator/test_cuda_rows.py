@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 from torch import nn
@@ -113,6 +114,16 @@ def test_teams_come_first_where_rows_are_large() -> None:
     teams = [schedule for schedule in schedules if schedule.form == "rows/team"]
     assert all(32 <= schedule["parts"] <= 4 * 132 for schedule in teams)
     assert teams[0].having(stage=0) in neighbours(graph, teams[0], H200)
+
+
+def test_a_row_of_a_million_is_shared_by_blocks_and_an_empty_batch_by_none() -> None:
+    graph = export(Function(lambda x: x.sum(-1)), torch.rand(2, 1 << 20))
+    alone, empty = (msgspec.structs.replace(graph, dims=dict.fromkeys(graph.dims, rows)) for rows in (1, 0))
+    one = initial(alone, "cuda", H200)
+    assert one[0].form == "rows/split"
+    assert one[0]["parts"] * 512 * one[0]["vec"] <= 1 << 20
+    assert {schedule.form for schedule in one} > {"rows/split"}
+    assert initial(empty, "cuda", H200)
 
 
 def test_a_team_counts_from_zero() -> None:

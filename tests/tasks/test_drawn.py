@@ -17,6 +17,7 @@ from kernel_assistant_training.tasks.shards import graph_of, read_rows
 pytest.importorskip("pyarrow")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
 def test_kinds_take_turns_and_a_seed_repeats_its_tasks(target: str) -> None:
     device = DEVICES[target]

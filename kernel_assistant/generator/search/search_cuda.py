@@ -29,8 +29,9 @@ STRIPS, LONG_STRIPS = 500_000, 2_000_000
 #: Windows of so many positions that share none have a thread for each output, however many they are: neighbouring
 #: threads of strips would read far apart.
 LARGE_WINDOW = 16
-#: From so many neighbouring windows on that read an element, strips have two rows of outputs, and four, so that a
-#: thread reads an element once for all. With a few (`LITTLE_SHARED`, from, below), strips are whole vectors long.
+#: If at least so many neighbouring windows read an element, strips have two rows of outputs, or four, so that a thread
+#: reads it once for all; windows of one dimension take the next strips, of one row. Between the two numbers of
+#: `LITTLE_SHARED`, strips are whole vectors long.
 SHARED, MUCH_SHARED, LITTLE_SHARED = 8.0, 10.0, (4.0, 6.0)
 #: Rows of fewer elements are turned through shared memory only after a plain copy was tried: most of a tile would be
 #: empty. Up to the second number, tiles of 32 are tried before those of 64.
@@ -56,8 +57,8 @@ def initial_cuda(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
 
 def _window(shape: LoopShape) -> list[Schedule]:
     """Returns the first schedules for windows (poolings, depthwise convolutions): strips of neighbouring outputs in
-    vectors, or one output of a row for each thread, in blocks that fit the rows of outputs. Of few outputs, each is a
-    thread's, so that the device is busy (`STRIPS`, `LONG_STRIPS`).
+    vectors, or one output of a row for each thread, in blocks that fit the rows of outputs. Few outputs, and those of
+    large windows that share nothing, are a thread each (`STRIPS`, `LARGE_WINDOW`).
     """
     filled = {block: shape.inner / (-(-shape.inner // block) * block) for block in (256, 128, 64)}
     fit = next((block for block, share in filled.items() if share >= 0.8), max(filled, key=filled.__getitem__))
@@ -114,12 +115,13 @@ def _rows(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
         return short
     schedules = _safe_first([*_register_rows(shape, cores), *_shared_rows(shape, device), *_stream_rows(shape)])
     kept = long_rows(shape, device)
-    few = 16 * shape.outer < cores and shape.reduced >= 1 << 18
-    if few or (shape.outer < 2 * cores and shape.outer * shape.reduced > 1 << 20):
+    few = 0 < 16 * shape.outer < cores and shape.reduced >= 1 << 18
+    many = shape.outer < 2 * cores and shape.outer * shape.reduced > 1 << 20
+    if few or many:
         split = _split_rows(shape, cores)
         if few:
-            # A block or a cluster for each row would leave most of the device without work.
-            return [split[0], *kept, *split[1:]]
+            # A block or a cluster for each row would leave most of the device without work; it is tried last.
+            return [split[0], *kept, *split[1:], *([] if many else schedules)]
         return [split[0], *_resident(shape, device), *kept, *split[1:], *schedules]
     # Where a row fills many blocks, teams come before clusters; a few blocks meet sooner in a cluster.
     ahead, count = (1, len(kept)) if shape.reduced * shape.copied_bytes >= TEAM_BYTES else (6, 2)
@@ -141,10 +143,12 @@ def _resident(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
 def _split_rows(shape: LoopShape, cores: int) -> list[Schedule]:
     """Returns schedules in which several thread blocks share each row, because there are too few rows to fill the
     device, which has `cores` multiprocessors. If rows are long enough, those with many blocks that read PART_BYTES each
-    come first, and one has 16 blocks for each multiprocessor; the others have four to eight.
+    come first, and one has 16 blocks for each multiprocessor; the first of the others has four to eight.
     """
     wanted = max(8 * cores // shape.outer, 2)
     parts, most = 1 << (wanted.bit_length() - 1), 1 << (wanted - 1).bit_length()
+    while parts > 2 and parts * 512 * shape.vec > shape.reduced:
+        parts //= 2
     many = min(shape.reduced * shape.row_bytes // PART_BYTES, 16384)
     joined, waves = [], []
     if many > most:

@@ -18,7 +18,7 @@ FEWEST, MOST = 32, 256
 LONG_COLUMN = 64
 #: Rows up to this are tried as a thread's, too; up to a quarter of it a block for each row is ten times slower.
 SHORT_ROW = 128
-#: Rows from this length on are a block's first.
+#: Rows from this length on, and those without vectors, are tried as a block's first.
 LONG_ROW = 64
 #: Values that a thread of a block has in a tile.
 VALUES = 8
@@ -70,7 +70,8 @@ def _rows(shape: LoopShape, cores: int) -> list[Schedule]:
     if shape.reduced <= SHORT_ROW and shape.outer >= BUSY * cores // 16:
         # Eight values at a time, if they divide the row.
         vec = next(width for width in (8, 4, 2, 1) if shape.reduced % width == 0) if shape.static else 1
-        pairs = ((128, vec), (128, min(vec, shape.vec)), (256, vec), (64, vec), (128, 1))
+        least = min(vec, shape.vec)
+        pairs = ((128, vec), (128, least), (256, vec), (64, vec), (64, least), (128, 1))
         threads = [make("cuda", "scan/thread", block=block, vec=width) for block, width in dict.fromkeys(pairs)]
         if shape.reduced <= SHORT_ROW // 4:
             return threads

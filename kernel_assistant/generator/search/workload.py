@@ -30,8 +30,8 @@ class LoopShape:
     that some values that later passes read are expensive to recompute; `static`, that R has a known length; `shifted`,
     that rows begin at unaligned addresses; `reverse`, that a scan runs from the end; `turned`, that some accesses of a
     column reduction are contiguous along R. `positions` is the number of elements that a window reads, and `overlap` is
-    how many neighbouring windows read the same element: the positions over the product of the strides. Both are those
-    of the largest window, 0 without windows.
+    how many neighbouring windows read the same element: the positions over the product of the strides. Each is the
+    largest of all windows, 0 without windows.
     """
 
     family: str
@@ -90,9 +90,15 @@ def measure(nest: LoopNest, dims: dict[str, int]) -> LoopShape:
         shifted=shifted,
         reverse=any(scan.reverse for scan in nest.scans),
         turned=nest.family == "cols" and bool(runs_along(nest, _columns(nest, vec))),
-        positions=max((math.prod(span.size for span in window.spans) for window in windows), default=0),
-        overlap=max((math.prod(span.size / span.stride for span in window.spans) for window in windows), default=0.0),
+        positions=max(map(_positions, windows), default=0),
+        overlap=max(
+            (_positions(window) / math.prod(span.stride for span in window.spans) for window in windows), default=0.0
+        ),
     )
+
+
+def _positions(window: Window) -> int:
+    return math.prod(span.size for span in window.spans)
 
 
 def _columns(nest: LoopNest, vec: int) -> VectorLayout:

@@ -77,7 +77,7 @@ def _require_tasks(asked: LabelArguments) -> None:
         raise UsageError("--drawn draws tasks into --out, and --tasks names others", "leave out one of the two")
     if read_rows(asked.tasks or asked.out):
         return
-    if not asked.drawn:
+    if asked.drawn <= 0:
         cause = f"{asked.tasks or asked.out} has no shards of tasks"
         raise UsageError(cause, "use --drawn COUNT, or kernel-assistant train synth")
     with boundary(StoreError, f"{asked.out}: tasks could not be written"):
