@@ -11,6 +11,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
+from statistics import geometric_mean
 
 from kernel_assistant.generator.search.search import first_guess
 from kernel_assistant.records.evaluation import ranked_ms
@@ -38,9 +39,10 @@ def ratios(folder: Path) -> dict[str, list[tuple[float, float] | None]]:
     return by_kind
 
 
-def geometric_mean(values: Iterable[float]) -> float:
-    logs = [math.log(value) for value in values]
-    return math.exp(sum(logs) / len(logs)) if logs else math.nan
+def mean(ratios: Iterable[float]) -> float:
+    """The geometric mean; NaN if there is no ratio."""
+    every = list(ratios)
+    return geometric_mean(every) if every else math.nan
 
 
 def table(by_kind: dict[str, list[tuple[float, float] | None]]) -> str:
@@ -48,9 +50,8 @@ def table(by_kind: dict[str, list[tuple[float, float] | None]]) -> str:
     lines = ["| kind | tasks | first guess not timed | first / fastest | from 10 µs on |", "|---|---:|---:|---:|---:|"]
     for kind, some in every.items():
         timed = [one for one in some if one]
-        long = geometric_mean(ratio for ratio, ms in timed if ms >= LONG_MS)
-        mean = geometric_mean(ratio for ratio, _ in timed)
-        lines.append(f"| {kind} | {len(some)} | {len(some) - len(timed)} | {mean:.3f} | {long:.3f} |")
+        whole, long = mean(ratio for ratio, _ in timed), mean(ratio for ratio, ms in timed if ms >= LONG_MS)
+        lines.append(f"| {kind} | {len(some)} | {len(some) - len(timed)} | {whole:.3f} | {long:.3f} |")
     return "\n".join(lines)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from statistics import geometric_mean
+
 import pytest
 
-from bench.first_guess import LABELS, geometric_mean, ratios, table
+from bench.first_guess import LABELS, ratios, table
 
 pytest.importorskip("pyarrow")
 #: Times over the fastest labelled candidate's: geometric means of all kinds, and of a kind. Before the rules were

@@ -8,16 +8,12 @@ from functools import partial
 from random import Random
 from typing import Any
 
-import msgspec
-
 from kernel_assistant.errors import InternalError
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.search.search import first_guess
-from kernel_assistant.records import OpGraph
-from kernel_assistant.records.codec import to_builtins
+from kernel_assistant.records import OpGraph, encode
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant_training.evaluation.tasks import Task, new_task
-from kernel_assistant_training.synth.module_text import module_text
 from kernel_assistant_training.synth.sampler import LEVELS, sampled
 from kernel_assistant_training.synth.traced.graphs import traced_graphs
 
@@ -83,8 +79,8 @@ def rows_of_tasks(device: DeviceFacts, count: int, seed: int) -> list[dict[str, 
             "operators": [],
             "operator_count": task.level,
             "attribution": [],
-            "text": module_text(task.graph),
-            "graph": msgspec.json.encode(to_builtins(task.graph)).decode(),
+            "text": task.kernel_task.content,
+            "graph": encode(task.graph).decode(),
             "eager_ms": None,
             "seed": seed,
         }
